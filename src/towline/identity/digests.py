@@ -1,0 +1,23 @@
+"""Content digests, spelled ``sha256:<64 hex digits>`` everywhere but in file names."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+
+
+def digest_of(data: bytes | bytearray | memoryview) -> str:
+    """Return the digest of some bytes as ``sha256:<hex>``."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def is_digest(text: str) -> bool:
+    """Say whether a text is a well-formed digest."""
+    return _DIGEST.match(text) is not None
+
+
+def digest_segment(digest: str) -> str:
+    """Return the digest as a file name, ``sha256-<hex>``: a colon is not allowed everywhere (ART-06)."""
+    return digest.replace(":", "-", 1)

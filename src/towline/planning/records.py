@@ -1,0 +1,185 @@
+"""The plan as a document: header, one row per task, journal records. All of it is JSON (``planning.md`` section 2)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from towline.artifacts.records import ArtifactRef
+
+TaskState: TypeAlias = Literal[
+    "pending", "queued", "running", "succeeded", "failed", "timed_out", "skipped", "cancelled"
+]
+RunStatus: TypeAlias = Literal["planning", "running", "cancelling", "succeeded", "failed", "blocked", "cancelled"]
+EdgeUse: TypeAlias = Literal["value", "order", "optional", "outcome"]
+
+FINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "timed_out", "skipped", "cancelled"})
+
+SCHEMA = 1
+
+
+class TaskError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The error of a task as the plan shows it: masked, ``text`` cut at 4,000 characters."""
+
+    type: str
+    text: str
+    where: str | None = None
+
+
+class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One row of the plan. Only ``planning.apply`` changes one; what leaves the engine is a copy.
+
+    ``depends_on``: ids it waits for, sorted, without ``gates``. ``edges``: kinds other than ``value``.
+    ``tier``: longest path from a root, gates included, from 0. ``attempts`` and ``epoch`` count over the
+    life of the plan. ``join``: an ``each`` module, which has no body and stands for its children;
+    ``source`` is its items' task; a child has ``parent``, ``item`` (its index) and ``item_digest``.
+    """
+
+    id: str
+    module: str
+    key: str | None = None
+    phase: str | None = None
+    tier: int = 0
+    depends_on: tuple[str, ...] = ()
+    edges: dict[str, EdgeUse] | None = None
+    gates: tuple[str, ...] | None = None
+    state: TaskState = "pending"
+    reason: str | None = None
+    reason_text: str | None = None
+    blocked_by: str | None = None
+    error: TaskError | None = None
+    attempts: int = 0
+    epoch: int = 0
+    worker: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    done: int | None = None
+    total: int | None = None
+    checkpoint_at: str | None = None
+    findings: dict[str, int] | None = None
+    result_digest: str | None = None
+    result_at: int | None = None
+    """Offset of the result's line in ``results.jsonl``; absent: it has a file of its own (STATE-12)."""
+    artifacts: tuple[ArtifactRef, ...] | None = None
+    own_digest: str = ""
+    closure_digest: str = ""
+    code_digest: str = ""
+    always_run: bool = False
+    gate: bool = False
+    at_most_once: bool = False
+    ignored: bool = False
+    join: bool = False
+    source: str | None = None
+    source_digest: str | None = None
+    parent: str | None = None
+    item: int | None = None
+    item_digest: str | None = None
+
+
+class PlanOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that may write the plan; ``epoch`` is its fence."""
+
+    id: str
+    host: str
+    pid: int
+    epoch: int
+    since: str
+
+
+class PlanDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """``plan.json``: the snapshot. ``tasks`` stand in topological order, ties by id."""
+
+    schema: int = SCHEMA
+    pipeline: str
+    plan_id: str
+    program: str
+    graph_digest: str
+    params_digest: str
+    param_digests: dict[str, str] = {}
+    generation: int = 0
+    applied_seq: int = 0
+    owner: PlanOwner | None = None
+    run_id: str
+    run_state: RunStatus = "planning"
+    phases: tuple[str, ...] = ()
+    created_at: str
+    updated_at: str
+    tasks: list[PlannedTask] = []
+
+    def __post_init__(self) -> None:
+        if self.schema > SCHEMA:
+            raise ValueError(f"schema {self.schema} is newer than {SCHEMA}")
+
+
+# ------------------------------------------------------------------ journal records
+
+
+class StateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="state"):
+    """A transition of one task. A field that is absent leaves the row as it was, but for the reason,
+    error and moments, which belong to the state they came with."""
+
+    seq: int
+    at: str
+    task: str
+    state: TaskState
+    reason: str | None = None
+    reason_text: str | None = None
+    blocked_by: str | None = None
+    error: TaskError | None = None
+    epoch: int | None = None
+    attempts: int | None = None
+    worker: str | None = None
+    done: int | None = None
+    total: int | None = None
+    findings: dict[str, int] | None = None
+    result_digest: str | None = None
+    result_at: int | None = None
+    artifacts: tuple[ArtifactRef, ...] | None = None
+    ignored: bool = False
+
+
+class ExpandRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="expand"):
+    """The children of an ``each`` module became known (PLAN-57)."""
+
+    seq: int
+    join: str
+    source_digest: str
+    keys: tuple[str, ...]
+    items: tuple[str, ...]
+
+
+class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="progress"):
+    """Counts of a task at a durable checkpoint of its cursor."""
+
+    seq: int
+    at: str
+    task: str
+    done: int
+    total: int | None = None
+
+
+class ReconcileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="reconcile"):
+    """What a resume made of an older graph (PLAN-35); the snapshot after it holds the new tasks."""
+
+    seq: int
+    at: str
+    kept: tuple[str, ...] = ()
+    code_changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    reset: tuple[str, ...] = ()
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="run"):
+    """The run as a whole changed its state."""
+
+    seq: int
+    at: str
+    run_id: str
+    run_state: RunStatus
+
+
+JournalRecord: TypeAlias = StateRecord | ExpandRecord | ProgressRecord | ReconcileRecord | RunRecord
