@@ -1,0 +1,89 @@
+"""The ordered log of a run: numbers events, hands them on in batches, keeps them for later (EVT)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from towline.events.records import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BYTES_LIMIT = 256 * 1024 * 1024
+COUNT_LIMIT = 1_000_000
+"""Caps of one log (EVT-07)."""
+
+DROPPABLE = frozenset({"log", "output", "progress", "command", "offload"})
+"""Kinds that are dropped, and counted, above the caps; all others are kept."""
+
+
+class EventLog:
+    """Gives each event its number and passes batches on, in order.
+
+    ``keep`` receives the encoded lines of ``events.jsonl``; ``None`` keeps nothing. Listeners are called
+    in the loop's thread with each batch, after it was handed to ``keep``; they must not wait. The caller
+    emits a transition only when its journal record is durable (EVT-04).
+    """
+
+    def __init__(self, *, source: str, session: str, keep: Callable[[bytes], None] | None) -> None:
+        self._source, self._session, self._keep = source, session, keep
+        self._n = 0
+        self._bytes = 0
+        self._dropped: dict[str, int] = {}
+        self._listeners: list[Callable[[Sequence[Event]], None]] = []
+        self._encode = msgspec.json.Encoder().encode
+
+    @property
+    def last_n(self) -> int:
+        """Number of the last event, 0 before the first."""
+        return self._n
+
+    def subscribe(self, listener: Callable[[Sequence[Event]], None]) -> None:
+        """Hand every later batch to this listener too."""
+        self._listeners.append(listener)
+
+    def event(
+        self,
+        kind: str,
+        at: str,
+        data: dict[str, Any],
+        task: str | None = None,
+        epoch: int | None = None,
+        attempt: int | None = None,
+    ) -> Event:
+        """Make the next event; it must be emitted before another one is made."""
+        self._n += 1
+        return Event(n=self._n, at=at, kind=kind, task=task, epoch=epoch, attempt=attempt, data=data)
+
+    def emit(self, batch: Sequence[Event]) -> None:
+        """Keep and pass on events made just before, in their order."""
+        if self._n > COUNT_LIMIT or self._bytes > BYTES_LIMIT:
+            batch = self._within_caps(batch)
+        if self._keep is not None and batch:
+            lines = b"".join([self._line(event) for event in batch])
+            self._bytes += len(lines)
+            self._keep(lines)
+        for listener in self._listeners:
+            listener(batch)
+
+    def _line(self, event: Event) -> bytes:
+        head = f'{{"seq":{event.n},"source":"{self._source}","session":"{self._session}",'
+        return head.encode() + self._encode(event)[1:] + b"\n"
+
+    def _within_caps(self, batch: Sequence[Event]) -> Sequence[Event]:
+        kept = []
+        for event in batch:
+            if event.kind in DROPPABLE:
+                self._dropped[event.kind] = self._dropped.get(event.kind, 0) + 1
+            else:
+                kept.append(event)
+        return kept
+
+    def close(self, at: str) -> None:
+        """Say what was dropped, if anything was."""
+        if self._dropped:
+            dropped, self._dropped = self._dropped, {}
+            data = {"kinds": sorted(dropped), "dropped": sum(dropped.values())}
+            self.emit([self.event("truncated", at, data)])

@@ -1,0 +1,135 @@
+"""Everything that a run can be told in code; flags, variables and ``pyproject.toml`` win over it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from towline.errors.declaration import DeclarationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from towline.execution.backend import ExecutionBackend
+    from towline.modules.conditions import Condition
+    from towline.modules.retry import Retry
+    from towline.modules.settings import Pool
+
+NOT_NEGATIVE = (
+    "module_timeout_s",
+    "always_run_budget_s",
+    "cancel_grace_s",
+    "terminate_grace_s",
+    "hook_timeout_s",
+    "loop_block_warning_s",
+    "worker_timeout_s",
+    "master_timeout_s",
+    "process_spares",
+)
+AT_LEAST_ONE = ("parallelism", "max_abandoned", "max_tasks")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "schedule": ("eager", "tiers"),
+    "durability": ("process", "power"),
+    "capture": ("auto", "off"),
+    "secret_in_result": ("warn", "fail"),
+    "ci_commands": ("defuse", "pass"),
+    "loop_block_action": ("exit", "warn"),
+}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a run. Fields that end in ``_s`` are seconds; 0 means "none" for a timeout or budget.
+
+    ``parallelism``: bodies that run at once on one node; ``None`` is ``min(32, 4 x cores)``.
+    ``keep_going``: after a failure, everything that does not depend on it still runs.
+    ``pools``: tickets by name, for ``pools=`` of modules. ``require``: checked before the plan is stored.
+    ``durability``: ``"process"`` survives kill -9, ``"power"`` a power cut. ``strict_values``: inputs are
+    always decoded copies. ``state``: a folder or URL, default ``.towline/<pipeline>`` beside the target.
+    ``loop_block_action``: what to do about a body that blocks the loop past its timeout; ``None`` is
+    ``"exit"`` under ``main()`` and ``"warn"`` under ``run()``.
+
+    Raises:
+        DeclarationError: A value is out of range or not one of those allowed.
+    """
+
+    parallelism: int | None = None
+    keep_going: bool = False
+    schedule: Literal["eager", "tiers"] = "eager"
+    module_timeout_s: float = 1800.0
+    retries: int | Retry = 0
+    pools: Mapping[str, int | Pool] = {}
+    durability: Literal["process", "power"] = "process"
+    strict_values: bool = False
+    raise_on_failure: bool = True
+    handle_signals: bool = False
+    require: Sequence[Condition | Callable[[], bool]] = ()
+    capture: Literal["auto", "off"] = "auto"
+    no_cache: bool = False
+    always_run_budget_s: float = 300.0
+    always_run_on_interrupt: bool = False
+    cancel_grace_s: float = 1.0
+    terminate_grace_s: float = 5.0
+    hook_timeout_s: float = 60.0
+    loop_block_warning_s: float = 1.0
+    loop_block_action: Literal["exit", "warn"] | None = None
+    process_spares: int = 0
+    max_abandoned: int = 8
+    max_tasks: int = 100_000
+    commands: Callable[..., Any] | None = None
+    dry_commands: bool = False
+    secret_in_result: Literal["warn", "fail"] = "warn"
+    ci_commands: Literal["defuse", "pass"] = "defuse"
+    coordinator: str | None = None
+    state: str | None = None
+    control: str | None = None
+    worker_timeout_s: float = 30.0
+    master_timeout_s: float = 60.0
+    backend: ExecutionBackend | None = None
+
+    def __post_init__(self) -> None:
+        for name in NOT_NEGATIVE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise DeclarationError("Options", name, value, "a number of seconds, 0 or more")
+        for name in AT_LEAST_ONE:
+            value = getattr(self, name)
+            if value is None and name == "parallelism":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise DeclarationError("Options", name, value, "a whole number of at least 1")
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed and not (value is None and name == "loop_block_action"):
+                raise DeclarationError("Options", name, value, " or ".join(repr(one) for one in allowed))
+        for pool, tickets in self.pools.items():
+            count = tickets if isinstance(tickets, int) else tickets.tickets
+            if isinstance(count, bool) or count < 1:
+                raise DeclarationError("Options", f"pools[{pool!r}]", count, "a whole number of at least 1")
+        if self.backend is not None and (isinstance(self.backend, type) or not hasattr(self.backend, "execute")):
+            raise DeclarationError("Options", "backend", self.backend, "an instance with an execute() method")
+
+
+def node_cores() -> int:
+    """Count the cores that this process may use: affinity and cgroup quota respected (SCHED-06)."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows have no affinity call
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, _cgroup_quota() or cores))
+
+
+def _cgroup_quota() -> int | None:
+    """Whole cores that the cgroup (version 2) grants, rounded up; ``None`` without a limit."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as limits:
+            quota, period = limits.read().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else max(1, -(-int(quota) // int(period)))
+
+
+def default_parallelism(cores: int) -> int:
+    """How many bodies run at once unless told otherwise (DESIGN section 6)."""
+    return min(32, 4 * cores)
