@@ -39,6 +39,7 @@ from towline.errors.values import (
     SerializationError,
     ValueTravelError,
 )
+from towline.errors.virtual_time import RealTimeError, SignalPointError, VirtualDeadlockError
 
 __all__ = [
     "ArtifactCorruptError",
@@ -63,6 +64,7 @@ __all__ = [
     "OffloadError",
     "OffloadUnavailableError",
     "ParameterError",
+    "RealTimeError",
     "RemoteModuleError",
     "ResultTooLargeError",
     "ResultTypeError",
@@ -72,9 +74,11 @@ __all__ = [
     "SecretMissingError",
     "SecretTravelError",
     "SerializationError",
+    "SignalPointError",
     "TowlineError",
     "UnknownKernelError",
     "UnregisteredBufferError",
     "UnsafeArchiveError",
     "ValueTravelError",
+    "VirtualDeadlockError",
 ]
