@@ -1,0 +1,128 @@
+"""The ledger behind asyncio: a coordinator for one process, under real or virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from towline.clock.clock import SystemClock
+from towline.coordination.client import LinkedCoordinator
+from towline.coordination.ledger.apply import apply
+from towline.coordination.ledger.state import LedgerState
+from towline.coordination.link import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from towline.clock.clock import Clock
+    from towline.coordination.operations import Operation
+
+R = TypeVar("R")
+
+POLL_S = 2.0
+
+
+class MemoryRun:
+    """One run's ledger, its time, and those who wait on it. Operations are atomic: nothing here suspends.
+
+    Time is the wall time of the start plus the loop's own, so that a stepped wall clock expires no lease
+    (COORD-C07) and a virtual loop governs everything.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.state = LedgerState()
+        self._clock = clock or SystemClock()
+        self._epoch_ms: float | None = None
+        self._watches: dict[str, dict[MemoryWatch, None]] = {}
+
+    def now_ms(self) -> int:
+        """Return the back end's time in milliseconds."""
+        loop_ms = asyncio.get_running_loop().time() * 1000
+        if self._epoch_ms is None:
+            self._epoch_ms = self._clock.now() * 1000 - loop_ms
+        return int(self._epoch_ms + loop_ms)
+
+    def apply(self, operation: Operation[R]) -> R:
+        """Execute one operation and wake whom it concerns, in the order of their arrival."""
+        reply, effects = apply(self.state, operation, self.now_ms())
+        for key in effects.wake:
+            for watch in self._watches.get(key, ()):
+                watch.notify()
+        return reply
+
+    def listen(self, watch: MemoryWatch) -> None:
+        """Add a waiter."""
+        self._watches.setdefault(watch.key, {})[watch] = None
+
+    def unlisten(self, watch: MemoryWatch) -> None:
+        """Remove a waiter; twice without harm."""
+        others = self._watches.get(watch.key)
+        if others is not None:
+            others.pop(watch, None)
+            if not others:
+                del self._watches[watch.key]
+
+
+class MemoryWatch(Watch):
+    """A waiter of this process."""
+
+    def __init__(self, run: MemoryRun, key: str) -> None:
+        super().__init__()
+        self.key = "work" if key.startswith("work@") else key
+        self._run = run
+
+    async def __aenter__(self) -> MemoryWatch:
+        self._run.listen(self)
+        return self
+
+    def close(self) -> None:
+        self._run.unlisten(self)
+
+
+class MemoryLink:
+    """Calls the ledger of this process."""
+
+    def __init__(self, run: MemoryRun, poll_s: float = POLL_S) -> None:
+        self.poll_s = poll_s
+        self._run = run
+
+    async def call(self, operation: Operation[R]) -> R:
+        """Apply at once."""
+        return self._run.apply(operation)
+
+    def watch(self, key: str) -> Watch:
+        """Listen to the run's changes."""
+        return MemoryWatch(self._run, key)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+class MemoryCoordinators:
+    """The ``memory:`` factory: master and workers of one process share its runs. For one event loop."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._runs: dict[str, MemoryRun] = {}
+
+    def run(self, run_id: str) -> MemoryRun:
+        """Return the ledger of a run, made on first use."""
+        if run_id not in self._runs:
+            self._runs[run_id] = MemoryRun(self._clock)
+        return self._runs[run_id]
+
+    async def create_master(self, run_id: str) -> LinkedCoordinator:
+        """Make the master's coordinator."""
+        return LinkedCoordinator(MemoryLink(self.run(run_id)), run_id)
+
+    async def create_worker(self, run_id: str) -> LinkedCoordinator:
+        """Make a worker's coordinator."""
+        return LinkedCoordinator(MemoryLink(self.run(run_id)), run_id)
+
+    async def live_runs(self, program: str) -> Sequence[str]:
+        """Return the open runs of a program, oldest first."""
+        return [
+            run_id
+            for run_id, run in self._runs.items()
+            if run.state.opening is not None and run.state.opening.program == program and not run.state.completed
+        ]
