@@ -23,7 +23,7 @@ NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 KEY_LIMIT = 128
 """Longest text of one key before encoding, in characters (PLAN-07)."""
 
-_KEY_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\[\]%,]")
+_KEY_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\[\]%,\ud800-\udfff]")
 _SEGMENT_UNSAFE = re.compile(r"[^A-Za-z0-9._\-\[\]]")
 _WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z")
 _SEGMENT_LIMIT, _SEGMENT_KEPT = 150, 100

@@ -27,7 +27,7 @@ class TaskError(msgspec.Struct, frozen=True, omit_defaults=True):
     where: str | None = None
 
 
-class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One row of the plan. Only ``planning.apply`` changes one; what leaves the engine is a copy.
 
     ``depends_on``: ids it waits for, sorted, without ``gates``. ``edges``: kinds other than ``value``.
