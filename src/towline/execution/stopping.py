@@ -30,6 +30,10 @@ class Stopper:
         if run.kind.timeout_s:
             run.deadline = self._deadlines.arm(run.kind.timeout_s, lambda: self.stop(run, "timeout"))
 
+    def arm_grace(self, run: TaskRun, then: Callable[[], None]) -> None:
+        """Call ``then`` when the grace of a stopped body has passed."""
+        run.deadline = self._deadlines.arm(self._grace_s, then)
+
     def disarm(self, run: TaskRun) -> None:
         """The body has ended: neither its timeout nor a step of its stopping matters now."""
         if run.deadline is not None:
@@ -49,7 +53,7 @@ class Stopper:
         if run.asyncio_task is not None:
             run.asyncio_task.cancel()
         if run.phase is Phase.BODY:
-            run.deadline = self._deadlines.arm(self._grace_s, lambda: self._ask_again(run))
+            self.arm_grace(run, lambda: self._ask_again(run))
 
     def _ask_again(self, run: TaskRun) -> None:
         if run.phase is not Phase.BODY or run.asyncio_task is None:

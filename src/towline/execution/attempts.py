@@ -1,0 +1,261 @@
+"""Trying a body: once or more, in the loop, in a thread or in a child process (RUN-16 to 25, 40, 41, 62)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
+from towline.errors.run import UnexpectedCancellationError
+from towline.errors.running import ModuleTimeoutError
+from towline.errors.state import LeaseLostError
+from towline.errors.values import ResultTypeError
+from towline.execution.taskrun import Phase, Place
+from towline.modules.context import Context, SyncContext
+from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
+from towline.modules.retry import Skip
+from towline.serialization.exceptions import record_of
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from towline.clock import Clock
+    from towline.execution.isolation import ProcessBodies
+    from towline.execution.stopping import Stopper
+    from towline.execution.taskrun import TaskRun
+    from towline.execution.threads import ThreadPool
+    from towline.modules.doors import Doors
+    from towline.modules.retry import Retry
+
+NEVER_RETRIED = (LeaseLostError, DeclarationError, ResultTypeError, UndeclaredDependencyError)
+"""Trying again cannot help, or must not happen (RUN-18)."""
+
+
+class Attempts:
+    """Runs the body of an execution until an attempt succeeds, the retries are used up, or it is stopped."""
+
+    def __init__(
+        self,
+        *,
+        doors: Doors,
+        stopper: Stopper,
+        threads: ThreadPool,
+        processes: ProcessBodies,
+        clock: Clock,
+        random: Random,
+        worker_id: str,
+        on_retry: Any,
+    ) -> None:
+        self._doors, self._stopper, self._threads, self._processes = doors, stopper, threads, processes
+        self._clock, self._random, self._worker_id = clock, random, worker_id
+        self._on_retry = on_retry
+
+    async def run(self, run: TaskRun) -> Outcome[Any]:
+        """Give the outcome of the body; its error is also kept on ``run.error``."""
+        earlier: list[BaseException] = []
+        while True:
+            run.tries += 1
+            if run.tries > 1:
+                run.attempt.ended = True
+                run.attempt = msgspec.structs.replace(run.attempt, ended=False, cancelled=False)
+            run.attempt.attempt = run.first_attempt + run.tries
+            outcome = await self._one(run)
+            if not self._may_retry(run, outcome):
+                return _with_notes(outcome, earlier)
+            assert run.error is not None
+            earlier.append(run.error)
+            pause_s = back_off_s(run.kind.retry, run.tries, self._random)
+            self._on_retry(run, outcome, pause_s)
+            if not await self._back_off(run, pause_s):
+                return _with_notes(self._stopped(run), earlier)
+
+    def _may_retry(self, run: TaskRun, outcome: Outcome[Any]) -> bool:
+        retry = run.kind.retry
+        if run.tries > retry.count or run.abandoned or not isinstance(outcome, Failed | TimedOut):
+            return False
+        error = run.error
+        if not isinstance(error, Exception) or isinstance(error, NEVER_RETRIED):
+            return False
+        if run.stop is not None and run.stop != "timeout":
+            return False
+        on = retry.on
+        return isinstance(error, on) if isinstance(on, type | tuple) else on(error) is True
+
+    async def _back_off(self, run: TaskRun, pause_s: float) -> bool:
+        """Wait between two attempts; false when the execution was cancelled meanwhile."""
+        run.phase = Phase.BACKING_OFF
+        run.stop, run.stopping = None, False
+        try:
+            await asyncio.sleep(pause_s)
+        except asyncio.CancelledError:
+            if run.stop is None:
+                raise
+            _uncancel()
+            return False
+        return run.stop is None
+
+    # -------------------------------------------------------------- one attempt
+
+    async def _one(self, run: TaskRun) -> Outcome[Any]:
+        if run.stop is not None:
+            return self._stopped(run)
+        run.phase = Phase.BODY
+        run.error = None
+        if run.started_at is None:
+            run.started_at = self._clock.now()
+        self._stopper.arm_timeout(run)
+        try:
+            place = run.kind.place
+            if place is Place.LOOP:
+                value = await run.kind.spec.call(Context(run.attempt, self._doors), run.inputs, run.attempt.item)
+            elif place is Place.THREAD:
+                value = await self._in_thread(run)
+            else:
+                value = await self._processes.run(run)
+        except BaseException as error:  # noqa: BLE001 - whatever a body raises becomes its outcome
+            return self._raised(run, error)
+        finally:
+            self._stopper.disarm(run)
+            run.on_stop = None
+            if run.phase is Phase.BODY:
+                run.phase = Phase.SETTLING
+        if run.stop is not None:
+            _uncancel()
+            return self._stopped(run)
+        return self._returned(run, value)
+
+    async def _in_thread(self, run: TaskRun) -> Any:
+        """Run a sync body in a thread; a stop that the thread ignores abandons it (RUN-22)."""
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        call = partial(run.kind.spec.call, SyncContext(run.attempt, self._doors), run.inputs, run.attempt.item)
+        body = self._threads.start(call, context)
+        ended: asyncio.Future[None] = loop.create_future()
+        run.body = body
+
+        def settle(_: object = None) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        run.on_stop = lambda: self._stopper.arm_grace(run, settle)
+        body.done.add_done_callback(settle)
+        await ended
+        if not body.done.done():
+            run.abandoned = True
+            raise asyncio.CancelledError
+        return body.done.result()
+
+    def _returned(self, run: TaskRun, value: Any) -> Outcome[Any]:
+        kind = run.kind
+        try:
+            if inspect.isawaitable(value) or inspect.isgenerator(value):
+                raise ResultTypeError(
+                    kind.spec.name, "a value", type(value).__name__, "value", "await it, or return a list"
+                )
+            if kind.codec is not None:
+                kind.codec.check(value)
+        except Exception as error:  # noqa: BLE001 - a wrong value is the outcome of its task
+            return self._failed(run, error)
+        return Succeeded(value, **self.facts(run))
+
+    def _raised(self, run: TaskRun, error: BaseException) -> Outcome[Any]:
+        if run.stop is not None:
+            _uncancel()
+            if isinstance(error, asyncio.CancelledError) or run.stop != "timeout" or _only_cancellations(error):
+                return self._stopped(run)
+            return self._timed_out(run)
+        if isinstance(error, Skip):
+            return Skipped(reason=Reason(code="module_skipped", text=str(error)), **self.facts(run))
+        if isinstance(error, asyncio.CancelledError):
+            error = UnexpectedCancellationError(run.kind.spec.name)
+        elif isinstance(error, KeyboardInterrupt) or _holds_interrupt(error):
+            run.error = error
+            return Cancelled(reason=Reason(code="interrupted", text="KeyboardInterrupt in the body"), **self.facts(run))
+        return self._failed(run, error)
+
+    # -------------------------------------------------------------- outcomes
+
+    def _stopped(self, run: TaskRun) -> Outcome[Any]:
+        if run.stop == "timeout":
+            return self._timed_out(run)
+        return Cancelled(reason=Reason(code=run.stop or "stopped"), abandoned=run.abandoned, **self.facts(run))
+
+    def _timed_out(self, run: TaskRun) -> TimedOut:
+        frame = run.body.top_frame() if run.abandoned and run.body is not None else ""
+        kind = run.kind
+        error = ModuleTimeoutError(
+            kind.spec.name, kind.timeout_s, run.attempt.attempt, how_it_ended(run, kind.place), frame
+        )
+        run.error = error
+        record = record_of(error, self._worker_id)
+        return TimedOut(record, abandoned=run.abandoned, reason=Reason(code="timeout", text=str(error)), **self.facts(run))
+
+    def _failed(self, run: TaskRun, error: BaseException) -> Failed:
+        run.error = error
+        record = record_of(error, self._worker_id)
+        return Failed(record, reason=Reason(code="error"), **self.facts(run))
+
+    def outcome_of_abandoned(self, run: TaskRun) -> Outcome[Any]:
+        """Give the outcome of a coroutine body that would not end."""
+        return self._stopped(run)
+
+    def facts(self, run: TaskRun) -> dict[str, Any]:
+        """The fields that every outcome of this execution shares."""
+        attempt = run.attempt
+        return {
+            "task_id": attempt.task_id,
+            "started_at": run.started_at,
+            "finished_at": self._clock.now(),
+            "attempts": attempt.attempt,
+            "epoch": attempt.epoch,
+            "worker_id": attempt.worker_id,
+            "findings": tuple(run.findings),
+        }
+
+
+def how_it_ended(run: TaskRun, place: Place) -> str:
+    """Say in one word how a timed out body came to its end."""
+    if run.abandoned:
+        return "abandoned"
+    return "killed" if place is Place.PROCESS else "cancelled"
+
+
+def back_off_s(retry: Retry, tries: int, random: Random) -> float:
+    """Return the pause before attempt ``tries + 1``: equal jitter over a doubled base (RUN-17)."""
+    longest = min(retry.max_s, retry.base_s * retry.factor ** (tries - 1))
+    return random.uniform(longest / 2, longest)
+
+
+def _with_notes(outcome: Outcome[Any], earlier: list[BaseException]) -> Outcome[Any]:
+    """Keep the errors of earlier attempts as notes of the last one (RUN-19)."""
+    if not earlier or not isinstance(outcome, Failed | TimedOut):
+        return outcome
+    notes = tuple(f"attempt {number}: {type(error).__name__}: {error}" for number, error in enumerate(earlier, 1))
+    return msgspec.structs.replace(
+        outcome, error=msgspec.structs.replace(outcome.error, notes=outcome.error.notes + notes)
+    )
+
+
+def _uncancel() -> None:
+    """Take back the requests that the engine made, so that settling may await (RUN-21)."""
+    task = asyncio.current_task()
+    if task is not None:
+        while task.uncancel() > 0:
+            pass
+
+
+def _only_cancellations(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_only_cancellations(member) for member in error.exceptions)
+    return isinstance(error, asyncio.CancelledError)
+
+
+def _holds_interrupt(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_holds_interrupt(member) for member in error.exceptions)
+    return isinstance(error, KeyboardInterrupt)

@@ -1,0 +1,194 @@
+"""From the outcome of a task to its stored result, its journal record and its event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from towline.execution.values import ResultDocument, encode_document
+from towline.modules.outcomes import Cancelled, Failed, Outcome, Skipped, Succeeded, TimedOut
+from towline.planning.records import StateRecord, TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from towline.execution.taskrun import TaskRun
+    from towline.execution.values import Values
+    from towline.planning.records import PlannedTask, TaskState
+    from towline.serialization.errors_record import ErrorRecord
+    from towline.state.results import Results
+
+TEXT_LIMIT = 4_000
+"""Characters of an error text in the plan (``planning.md`` section 2)."""
+
+STATES: dict[type, TaskState] = {
+    Succeeded: "succeeded",
+    Failed: "failed",
+    TimedOut: "timed_out",
+    Skipped: "skipped",
+    Cancelled: "cancelled",
+}
+
+
+class EndedTasks:
+    """Makes records of outcomes and keeps what later tasks need of them.
+
+    ``mask`` removes secrets from every text that the plan or an event shows. ``errors`` holds the
+    exceptions of this run by position, in the order of the journal: the first is the root (RUN-49).
+    """
+
+    def __init__(self, values: Values, results: Results, mask: Callable[[str], str]) -> None:
+        self._values, self._results, self._mask = values, results, mask
+        self.errors: dict[int, BaseException] = {}
+
+    def keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
+        """Remember an outcome for dependents and the report."""
+        self._values.keep(position, outcome, None if run is None else run.payload)
+        if run is not None and run.error is not None and not isinstance(outcome, Succeeded | Skipped):
+            self.errors[position] = run.error
+
+    def record(
+        self,
+        next_seq: Callable[[], int],
+        at: str,
+        row: PlannedTask,
+        outcome: Outcome[Any],
+        run: TaskRun | None,
+        stored: list[Awaitable[None]],
+    ) -> tuple[StateRecord, dict[str, Any]]:
+        """Store the result and describe the transition, for the journal and for whoever looks.
+
+        A store that is not done at once adds what to await to ``stored``.
+        """
+        kind = type(outcome)
+        state = STATES[kind]
+        if kind is Succeeded and run is not None and run.payload is None and not outcome.findings and not outcome.artifacts:
+            return self._plain_success(next_seq(), at, row, outcome, run)
+        digest, offset = self._store(row, outcome, run, stored)
+        reason = outcome.reason
+        error = self._shown(outcome.error) if isinstance(outcome, Failed | TimedOut) else None
+        record = StateRecord(
+            seq=next_seq(),
+            at=at,
+            task=row.id,
+            state=state,
+            reason=_code(outcome),
+            reason_text=self._mask(reason.text) if reason is not None and reason.text else None,
+            blocked_by=None if reason is None else reason.blocked_by,
+            error=error,
+            attempts=outcome.attempts if run is not None else None,
+            epoch=outcome.epoch if run is not None else None,
+            worker=outcome.worker_id if run is not None else None,
+            findings=_counts(outcome),
+            result_digest=digest,
+            result_at=offset,
+            artifacts=outcome.artifacts or None,
+            ignored=isinstance(outcome, Failed | TimedOut) and outcome.ignored,
+            done=row.done,
+            total=row.total,
+        )
+        return record, _event_data(row, record)
+
+    def _plain_success(
+        self, seq: int, at: str, row: PlannedTask, outcome: Outcome[Any], run: TaskRun
+    ) -> tuple[StateRecord, dict[str, Any]]:
+        """The commonest end by far: nothing to store, nothing to explain."""
+        record = StateRecord(
+            seq=seq,
+            at=at,
+            task=row.id,
+            state="succeeded",
+            attempts=outcome.attempts if run.tries > 1 else None,
+            done=row.done,
+            total=row.total,
+        )
+        data: dict[str, Any] = {"from": row.state, "to": "succeeded", "plan_seq": seq}
+        if row.done is not None:
+            data["done"], data["total"] = row.done, row.total
+        return record, data
+
+    def blocked(
+        self,
+        next_seq: Callable[[], int],
+        at: str,
+        row: PlannedTask,
+        outcome: Succeeded[Any],
+        run: TaskRun,
+        stored: list[Awaitable[None]],
+    ) -> tuple[StateRecord, dict[str, Any]]:
+        """Describe a gate that blocks: pending again, its findings stored and counted (PLAN-51)."""
+        found = Counter(one.code for one in outcome.findings if one.severity == "blocking")
+        listed = ", ".join(f"{code} {count}" if len(found) > 1 else code for code, count in sorted(found.items()))
+        total = sum(found.values())
+        text = f"{total} blocking finding{'s' if total > 1 else ''}: {listed}"
+        digest, offset = self._store(row, outcome, run, stored)
+        record = StateRecord(
+            seq=next_seq(),
+            at=at,
+            task=row.id,
+            state="pending",
+            reason="blocked",
+            reason_text=text,
+            attempts=outcome.attempts,
+            epoch=outcome.epoch,
+            findings=_counts(outcome),
+            result_digest=digest,
+            result_at=offset,
+        )
+        return record, _event_data(row, record)
+
+    def _store(
+        self, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None, stored: list[Awaitable[None]]
+    ) -> tuple[str | None, int | None]:
+        if run is None or (run.payload is None and not outcome.findings):
+            return None, None
+        value = None if run.payload is None else msgspec.Raw(run.payload)
+        document = encode_document(ResultDocument(value=value, findings=outcome.findings))
+        kept = self._results.append(row.id, document)
+        if kept.waiting is not None:
+            stored.append(kept.waiting)
+        return kept.digest, kept.offset
+
+    def _shown(self, error: ErrorRecord) -> TaskError:
+        text = self._mask(error.text)[:TEXT_LIMIT]
+        lines = [line.strip() for line in error.traceback.splitlines() if line.lstrip().startswith("File ")]
+        return TaskError(error.type_name, text, lines[-1] if lines else None)
+
+    def settled(self, position: int, state: TaskState, facts: dict[str, Any]) -> Outcome[Any]:
+        """Make the outcome of a task that ends without a body."""
+        from towline.serialization.errors_record import ErrorRecord
+
+        if state == "succeeded":
+            return Succeeded(None, **facts)
+        if state == "skipped":
+            return Skipped(**facts)
+        if state == "cancelled":
+            return Cancelled(**facts)
+        reason = facts["reason"]
+        error = ErrorRecord(type_name="TowlineError", text=reason.text or reason.code)
+        return Failed(error, **facts) if state == "failed" else TimedOut(error, **facts)
+
+
+def _code(outcome: Outcome[Any]) -> str | None:
+    if type(outcome) is Succeeded:
+        return "cached" if outcome.origin == "cached" else None
+    return None if outcome.reason is None else outcome.reason.code
+
+
+def _counts(outcome: Outcome[Any]) -> dict[str, int] | None:
+    if not outcome.findings:
+        return None
+    return dict(sorted(Counter(one.severity for one in outcome.findings).items()))
+
+
+def _event_data(row: PlannedTask, record: StateRecord) -> dict[str, Any]:
+    data: dict[str, Any] = {"from": row.state, "to": record.state, "plan_seq": record.seq}
+    for name in ("reason", "reason_text", "blocked_by", "worker", "done", "total"):
+        value = getattr(record, name)
+        if value is not None:
+            data[name] = value
+    if record.error is not None:
+        data["error"] = {"type": record.error.type, "text": record.error.text, "where": record.error.where}
+    return data

@@ -1,0 +1,382 @@
+"""The main road of every task: scheduler -> runner -> journal -> event -> scheduler, turn by turn.
+
+A turn takes what has happened since the last one (bodies that ended, stops, time) and asks the scheduler
+what follows. One journal line makes all of it durable; then events show it, and only then does what was
+decided begin. The scheduler may hear of an outcome before it is durable, for it is pure: nothing of what it
+decides is shown or started before the line is written (PLAN-17).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from towline.clock import moment
+from towline.errors.state import StateLostError
+from towline.execution.ended import EndedTasks
+from towline.execution.scheduling import (
+    Begin,
+    Blocked,
+    Cancel,
+    Complete,
+    Dispatch,
+    Expand,
+    Finished,
+    Grown,
+    RightFreed,
+    SchedulerEvent,
+    Settle,
+    StopAsked,
+    Stuck,
+    Tick,
+    WakeAt,
+)
+from towline.execution.taskrun import TaskRun
+from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
+from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, StateRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from towline.clock import Clock
+    from towline.events.log import EventLog
+    from towline.events.records import Event
+    from towline.execution.growth import Growth
+    from towline.execution.output import Output
+    from towline.execution.plan_writer import PlanWriter
+    from towline.execution.runner import Runner
+    from towline.execution.scheduler import Scheduler
+    from towline.execution.scheduling import Decision
+
+SETTLE_SLICE = 1_000
+"""Decisions that one turn carries out at most; the rest waits for the next, so that a failure with 100,000
+dependents holds the loop for some 20 ms at a time (SCHED-26)."""
+
+
+class Engine:
+    """Drives one plan to its end on this node. One object serves one run."""
+
+    def __init__(
+        self,
+        *,
+        writer: PlanWriter,
+        scheduler: Scheduler,
+        events: EventLog,
+        output: Output,
+        ended_tasks: EndedTasks,
+        growth: Growth,
+        make_run: Callable[[int, PlannedTask], TaskRun],
+        clock: Clock,
+        worker_id: str,
+    ) -> None:
+        self._writer, self._scheduler, self._events, self._output = writer, scheduler, events, output
+        self._ended_tasks, self._growth, self._make_run = ended_tasks, growth, make_run
+        self._clock, self._worker_id = clock, worker_id
+        self.runner: Runner  # set by whoever composes both: each knows the other
+        self._tasks = writer.document.tasks
+        self._loop = asyncio.get_running_loop()
+        self._inbox: list[SchedulerEvent | tuple[TaskRun, Outcome[Any]]] = []
+        self._decisions: list[Decision] = []
+        self._marks: list[tuple[TaskRun, asyncio.Future[None]]] = []
+        self._running: dict[int, TaskRun] = {}
+        self._turn_due = False
+        self._writing: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._complete: asyncio.Future[str] = self._loop.create_future()
+        self._completed_as: str | None = None
+        self.stop_code: str | None = None
+        """Why the run was stopped from outside, if it was."""
+
+    # -------------------------------------------------------------- the outside
+
+    async def run(self) -> str:
+        """Run the plan and return its final status.
+
+        Raises:
+            StateLostError: The plan could not be written; what ran was cancelled (PLAN-18).
+            SchedulerStuckError: Nothing may start though something is pending (SCHED-17).
+        """
+        self._push(Begin())
+        try:
+            return await asyncio.shield(self._complete)
+        finally:
+            if self._wake is not None:
+                self._wake.cancel()
+
+    def ask_stop(self, reason: str, task: int | None = None) -> None:
+        """Stop the run, or one task of it; repeated and escalating calls are harmless."""
+        if task is None:
+            self.stop_code = reason
+        self._push(StopAsked(reason, task=task))  # type: ignore[arg-type]
+
+    @property
+    def running(self) -> Sequence[TaskRun]:
+        """The executions under way."""
+        return tuple(self._running.values())
+
+    # -------------------------------------------------------------- what executions report (runner.Host)
+
+    def mark_running(self, run: TaskRun) -> Awaitable[None]:
+        """Make ``running`` durable for a task that was prepared first."""
+        marked: asyncio.Future[None] = self._loop.create_future()
+        self._marks.append((run, marked))
+        self._kick()
+        return marked
+
+    def ended(self, run: TaskRun, outcome: Outcome[Any]) -> None:
+        """Take the outcome of an execution."""
+        self._running.pop(run.position, None)
+        self._inbox.append((run, outcome))
+        if self._running or self._turn_due or self._writing is not None:
+            self._kick()
+        else:
+            self._turn()  # nothing else can end in this turn of the loop: do not wait for the next
+
+    def freed(self, run: TaskRun) -> None:
+        """An abandoned body has ended; its rights are free again."""
+        self._push(RightFreed(run.position))
+
+    def show(self, kind: str, run: TaskRun, data: dict[str, Any]) -> None:
+        """Emit an event about a task that is no transition."""
+        event = self._events.event(
+            kind, moment(self._clock.now()), data, run.row.id, run.attempt.epoch, run.attempt.attempt
+        )
+        self._events.emit([event])
+
+    # -------------------------------------------------------------- turns
+
+    def _push(self, event: SchedulerEvent) -> None:
+        self._inbox.append(event)
+        self._kick()
+
+    def _kick(self) -> None:
+        if not self._turn_due and self._writing is None and not self._complete.done():
+            self._turn_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        if self._writing is not None or self._complete.done():
+            return
+        try:
+            self._output.drain()
+            turn = _Turn(moment(self._clock.now()))
+            self._hear(turn)
+            self._carry_out(turn)
+            waiting = None
+            if turn.records and not turn.stored:
+                waiting = self._writer.write(turn.records)
+        except Exception as error:  # noqa: BLE001 - whatever breaks a turn ends the run, loudly
+            self._break_down(error)
+            return
+        if waiting is None and not turn.stored:
+            self._after_write(turn)
+        else:
+            self._writing = self._loop.create_task(self._wait_and_go_on(waiting, turn))
+
+    async def _wait_and_go_on(self, waiting: Awaitable[None] | None, turn: _Turn) -> None:
+        try:
+            for stored in turn.stored:
+                await stored  # results first: a record never names one that is not there
+            if turn.stored:
+                waiting = self._writer.write(turn.records)
+            if waiting is not None:
+                await waiting
+        except Exception as error:  # noqa: BLE001 - as in _turn
+            self._writing = None
+            self._break_down(error)
+            return
+        self._writing = None
+        self._after_write(turn)
+
+    def _hear(self, turn: _Turn) -> None:
+        """Tell the scheduler what has happened, and prepare the records of it."""
+        inbox, self._inbox = self._inbox, []
+        scheduler, now, decisions = self._scheduler, self._loop.time(), self._decisions
+        for item in inbox:
+            if type(item) is tuple:
+                run, outcome = item
+                decisions += scheduler.on(self._record_outcome(turn, run, outcome), now)
+            else:
+                decisions += scheduler.on(item, now)  # type: ignore[arg-type]
+        marks, self._marks = self._marks, []
+        for run, marked in marks:
+            self._record_running(turn, run)
+            turn.marked.append(marked)
+
+    def _carry_out(self, turn: _Turn) -> None:
+        """Turn decisions into records, and into what starts once those are durable."""
+        todo = self._decisions[:SETTLE_SLICE]
+        del self._decisions[:SETTLE_SLICE]
+        for decision in todo:
+            kind = type(decision)
+            if kind is Dispatch:
+                self._dispatch(turn, decision.task)  # type: ignore[union-attr]
+            elif kind is Settle:
+                self._settle(turn, decision)  # type: ignore[arg-type]
+            elif kind is Expand:
+                turn.expand.append(decision.join)  # type: ignore[union-attr]
+            elif kind is Cancel:
+                turn.cancel.append(decision)  # type: ignore[arg-type]
+            elif kind is WakeAt:
+                self._wake_at(decision.at)  # type: ignore[union-attr]
+            elif kind is Complete:
+                self._completed_as = decision.status  # type: ignore[union-attr]
+            elif kind is Stuck:
+                from towline.errors.running import SchedulerStuckError
+
+                raise SchedulerStuckError(decision.tasks)  # type: ignore[union-attr]
+
+    def _after_write(self, turn: _Turn) -> None:
+        """The records are durable: show them, then start what was decided."""
+        if turn.events:
+            self._events.emit(turn.events)
+        for marked in turn.marked:
+            if not marked.done():
+                marked.set_result(None)
+        for run in turn.starts:
+            self._running[run.position] = run
+            self.runner.start(run, self._loop)
+        for decision in turn.cancel:
+            run_ = self._running.get(decision.task)
+            if run_ is not None:
+                self.runner.stop(run_, decision.code)
+        if turn.expand:
+            self._writing = self._loop.create_task(self._grow(turn.expand))
+        elif self._writer.snapshot_is_due and self._completed_as is None:
+            self._writing = self._loop.create_task(self._snapshot())
+        elif self._decisions or self._inbox or self._marks:
+            self._kick()
+        elif self._completed_as is not None and not self._complete.done():
+            self._complete.set_result(self._completed_as)
+
+    async def _snapshot(self) -> None:
+        try:
+            await self._writer.snapshot(moment(self._clock.now()))
+        except Exception as error:  # noqa: BLE001 - as in _turn
+            self._writing = None
+            self._break_down(error)
+            return
+        self._writing = None
+        self._kick()
+
+    def _wake_at(self, at: float) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self._loop.call_at(at, self._push, Tick())
+
+    def _break_down(self, error: Exception) -> None:
+        """Start nothing more, cancel what runs, and give the error to whoever awaits the run."""
+        if self._complete.done():
+            return
+        self._complete.set_exception(error)
+        code = "stopped" if isinstance(error, StateLostError) else "pipeline_failed"
+        for run in self.running:
+            self.runner.stop(run, code)
+
+    # -------------------------------------------------------------- growth
+
+    async def _grow(self, joins: Sequence[int]) -> None:
+        """Read the items of each join's source and record the children; the scheduler hears of them next (PLAN-57)."""
+        turn = _Turn(moment(self._clock.now()))
+        try:
+            for join in joins:
+                grown = await self._growth.grow(join, turn.at)
+                if isinstance(grown, Failed):
+                    self._inbox.append(self._record_final(turn, join, self._tasks[join], grown, None))
+                    continue
+                record, children = grown
+                waiting = self._writer.write([record])
+                if waiting is not None:
+                    await waiting
+                self._growth.planned(join, children)
+                data = {"join": self._tasks[join].id, "part": 1, "parts": 1, "tasks": [child.id for child in children]}
+                turn.events.append(self._events.event("tasks_added", turn.at, data))
+                self._inbox.append(Grown(join, tuple(children)))
+        except Exception as error:  # noqa: BLE001 - as in _turn
+            self._writing = None
+            self._break_down(error)
+            return
+        await self._wait_and_go_on(self._writer.write(turn.records) if turn.records else None, turn)
+
+    # -------------------------------------------------------------- records and events of transitions
+
+    def _dispatch(self, turn: _Turn, position: int) -> None:
+        row = self._tasks[position]
+        run = self._make_run(position, row)
+        if run.kind.is_plain:
+            self._record_running(turn, run)
+        turn.starts.append(run)
+
+    def _record_running(self, turn: _Turn, run: TaskRun) -> None:
+        run.is_marked = True
+        row, attempt = run.row, run.attempt
+        record = StateRecord(
+            seq=self._writer.next_seq(),
+            at=turn.at,
+            task=row.id,
+            state="running",
+            epoch=attempt.epoch,
+            attempts=run.first_attempt + 1,
+            worker=self._worker_id,
+        )
+        turn.records.append(record)
+        data = {"from": row.state, "to": "running", "worker": self._worker_id, "plan_seq": record.seq}
+        turn.events.append(
+            self._events.event("task_state", turn.at, data, row.id, attempt.epoch, run.first_attempt + 1)
+        )
+
+    def _record_outcome(self, turn: _Turn, run: TaskRun, outcome: Outcome[Any]) -> SchedulerEvent:
+        row = run.row
+        self._output.task_ended(row.id)
+        if row.gate and type(outcome) is Succeeded and any(one.severity == "blocking" for one in outcome.findings):
+            return self._record_blocked(turn, run, outcome)
+        return self._record_final(turn, run.position, row, outcome, run)
+
+    def _record_final(
+        self, turn: _Turn, position: int, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None
+    ) -> Finished:
+        record, data = self._ended_tasks.record(self._writer.next_seq, turn.at, row, outcome, run, turn.stored)
+        turn.records.append(record)
+        turn.events.append(
+            self._events.event("task_state", turn.at, data, row.id, record.epoch, outcome.attempts or None)
+        )
+        self._ended_tasks.keep(position, outcome, run)
+        ignored = isinstance(outcome, Failed | TimedOut) and outcome.ignored
+        abandoned = isinstance(outcome, Cancelled | TimedOut) and outcome.abandoned
+        return Finished(position, record.state, ignored, abandoned)
+
+    def _record_blocked(self, turn: _Turn, run: TaskRun, outcome: Succeeded[Any]) -> Blocked:
+        """A gate found something that blocks: back to pending, findings kept (PLAN-51)."""
+        row = run.row
+        record, data = self._ended_tasks.blocked(self._writer.next_seq, turn.at, row, outcome, run, turn.stored)
+        turn.records.append(record)
+        turn.events.append(self._events.event("task_state", turn.at, data, row.id, record.epoch, outcome.attempts))
+        return Blocked(run.position)
+
+    def _settle(self, turn: _Turn, decision: Settle) -> None:
+        row = self._tasks[decision.task]
+        if row.state in FINAL_STATES:
+            return
+        reason = Reason(code=decision.code, text=decision.text, blocked_by=decision.blocked_by)
+        facts: dict[str, Any] = {"task_id": row.id, "finished_at": self._clock.now(), "reason": reason}
+        outcome = self._ended_tasks.settled(decision.task, decision.state, facts)
+        self._record_final(turn, decision.task, row, outcome, None)
+
+
+class _Turn:
+    """What one turn makes durable, shows and starts."""
+
+    __slots__ = ("at", "cancel", "events", "expand", "marked", "records", "starts", "stored")
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.records: list[JournalRecord] = []
+        self.events: list[Event] = []
+        self.starts: list[TaskRun] = []
+        self.cancel: list[Cancel] = []
+        self.expand: list[int] = []
+        self.marked: list[asyncio.Future[None]] = []
+        self.stored: list[Awaitable[None]] = []
+
+

@@ -1,0 +1,213 @@
+"""What bodies say: log records, printed lines and command output, routed to their task (RUN-37 to 39)."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+from collections import deque
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TextIO
+
+from towline.clock import moment
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from towline.clock import Clock
+    from towline.events.log import EventLog
+    from towline.execution.run_folder import RunFolder
+    from towline.modules.doors import Attempt
+
+TEXT_LIMIT = 16 * 1024
+"""Longest text of one log or output event (``planning.md`` section 2)."""
+
+current_attempt: ContextVar[Attempt | None] = ContextVar("towline_current_attempt", default=None)
+"""The attempt whose body runs here: copied into threads, absent outside bodies (RUN-37)."""
+
+LOGGER = logging.getLogger("towline.task")
+"""What ``ctx.log`` is. Its records reach the run whatever the root logger's level is."""
+
+
+class Output:
+    """Collects what bodies say, from any thread, and hands it on in the loop's thread.
+
+    ``drain`` runs before each turn of the engine, so that what a task said precedes its end (EVT-05).
+    ``echo``: write printed text through to the stream that was found, for runs without a console.
+    """
+
+    def __init__(
+        self,
+        *,
+        events: EventLog,
+        folder: RunFolder,
+        mask: Callable[[str], str],
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        run_id: str,
+        echo: bool,
+    ) -> None:
+        self._events, self._folder, self._mask, self._clock, self._loop = events, folder, mask, clock, loop
+        self._run_id, self._echo = run_id, echo
+        self._said: deque[tuple[Attempt | None, float, str, str, str]] = deque()
+        self._drain_due = False
+        self._handler = _RunHandler(self)
+        self._routers: list[tuple[str, TextIO, _Router]] = []
+
+    # -------------------------------------------------------------- any thread
+
+    def log(self, attempt: Attempt | None, level: str, text: str, logger: str = "") -> None:
+        """Take a log record of a task, or of the run."""
+        self._take((attempt, self._clock.now(), level, logger or "towline.task", text))
+
+    def printed(self, attempt: Attempt | None, stream: str, text: str) -> None:
+        """Take one line that a body, or a command of it, wrote to a stream."""
+        self._take((attempt, self._clock.now(), "", stream, text))
+
+    def _take(self, said: tuple[Attempt | None, float, str, str, str]) -> None:
+        self._said.append(said)
+        if not self._drain_due:
+            self._drain_due = True
+            try:
+                self._loop.call_soon_threadsafe(self.drain)
+            except RuntimeError:  # the loop is closed: an abandoned thread still talks, and nobody listens
+                self._drain_due = False
+
+    # -------------------------------------------------------------- the loop's thread
+
+    def drain(self) -> None:
+        """Write everything said so far to the logs of the tasks, and show it."""
+        self._drain_due = False
+        if not self._said:
+            return
+        batch = []
+        while self._said:
+            attempt, now, level, name, text = self._said.popleft()
+            text = self._mask(text)
+            at = moment(now)
+            self._folder.log_line(
+                None if attempt is None else attempt.task_id,
+                f"{at} {attempt.attempt if attempt else 0} {level or name} {text}\n",
+            )
+            shown = text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…"
+            data: dict[str, Any] = (
+                {"level": level, "logger": name, "text": shown} if level else {"stream": name, "text": shown}
+            )
+            kind = "log" if level else "output"
+            if attempt is None:
+                batch.append(self._events.event(kind, at, data))
+            else:
+                batch.append(
+                    self._events.event(kind, at, data, attempt.task_id, attempt.epoch, attempt.attempt)
+                )
+        self._events.emit(batch)
+
+    def task_ended(self, attempt: Attempt) -> None:
+        """Flush the unfinished lines of a task whose body has ended."""
+        for _, _, router in self._routers:
+            router.flush_task(attempt)
+
+    # -------------------------------------------------------------- installing
+
+    def install(self) -> None:
+        """Listen to logging and to the standard streams until :meth:`uninstall`."""
+        LOGGER.setLevel(logging.DEBUG)
+        LOGGER.propagate = False
+        LOGGER.addHandler(self._handler)
+        logging.getLogger().addHandler(self._handler)
+        for name in ("stdout", "stderr"):
+            found: TextIO = getattr(sys, name)
+            router = _Router(self, name, found, self._echo)
+            setattr(sys, name, router)
+            self._routers.append((name, found, router))
+
+    def uninstall(self) -> None:
+        """Restore what was found; harmless twice. A stream that someone replaced meanwhile is left alone."""
+        LOGGER.removeHandler(self._handler)
+        logging.getLogger().removeHandler(self._handler)
+        for name, found, router in self._routers:
+            if getattr(sys, name) is router:
+                setattr(sys, name, found)
+        self._routers.clear()
+
+    def is_of_this_run(self, attempt: Attempt | None) -> bool:
+        """Whether text of this attempt belongs here; several runs may share one process."""
+        return attempt is not None and attempt.run_id == self._run_id
+
+
+class _RunHandler(logging.Handler):
+    """Sends the records of bodies of one run to its output."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        attempt = current_attempt.get()
+        if not self._output.is_of_this_run(attempt):
+            return
+        try:
+            text = record.getMessage()
+            if record.exc_info:
+                text += "\n" + logging.Formatter().formatException(record.exc_info)
+        except Exception as error:  # noqa: BLE001 - a bad format string must not fail the body that logs
+            text = f"{record.msg!r} (cannot be formatted: {error})"
+        for line in text.split("\n"):
+            self._output.log(attempt, record.levelname.lower(), line, record.name)
+
+
+class _Router(io.TextIOBase):
+    """Stands for ``sys.stdout`` or ``sys.stderr``: text of bodies goes to their task, the rest through."""
+
+    def __init__(self, output: Output, name: str, found: TextIO, echo: bool) -> None:
+        self._output, self._name, self._found, self._echo = output, name, found, echo
+        self._open: dict[str, tuple[Attempt, str]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._found, "encoding", None) or "utf-8"
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return getattr(self._found, "errors", None)
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self._found.isatty()
+
+    def fileno(self) -> int:
+        return self._found.fileno()
+
+    @property
+    def buffer(self) -> Any:
+        """The bytes beneath: not routed, as raw descriptors are not (RUN-38)."""
+        return self._found.buffer
+
+    def write(self, text: str) -> int:
+        attempt = current_attempt.get()
+        if attempt is None or not self._output.is_of_this_run(attempt):
+            return self._found.write(text)
+        if self._echo:
+            self._found.write(text)
+        with self._lock:
+            _, begun = self._open.pop(attempt.task_id, (attempt, ""))
+            *lines, rest = (begun + text).split("\n")
+            if rest:
+                self._open[attempt.task_id] = (attempt, rest)
+        for line in lines:
+            self._output.printed(attempt, self._name, line)
+        return len(text)
+
+    def flush(self) -> None:
+        self._found.flush()
+
+    def flush_task(self, attempt: Attempt) -> None:
+        with self._lock:
+            open_line = self._open.pop(attempt.task_id, None)
+        if open_line is not None:
+            self._output.printed(attempt, self._name, open_line[1])

@@ -1,0 +1,76 @@
+"""The one writer of a plan: a journal line per turn, the rows after it, a snapshot now and then (PLAN-17 to 25)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from towline.planning.document import apply, compaction_due, encode_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from towline.planning.records import JournalRecord, PlanDocument, PlannedTask
+    from towline.state.planfile import PlanFile
+
+
+class PlanWriter:
+    """Writes records to the journal, then applies them to the rows.
+
+    ``rows`` finds a task's row by id. What :meth:`write` was given is durable when it returns ``None``,
+    or when the awaitable that it returns is done; only then may anything be shown or started.
+
+    Raises:
+        StateLostError: A write failed; nothing may go on after it (PLAN-18).
+    """
+
+    def __init__(self, document: PlanDocument, rows: dict[str, PlannedTask], plan_file: PlanFile) -> None:
+        self.document, self.rows, self._file = document, rows, plan_file
+        self._seq = document.applied_seq
+        self._since_snapshot = 0
+
+    def next_seq(self) -> int:
+        """Number the next record; it must be written in this order."""
+        self._seq += 1
+        return self._seq
+
+    @property
+    def last_seq(self) -> int:
+        """The number that was given out last."""
+        return self._seq
+
+    def write(self, records: Sequence[JournalRecord]) -> Awaitable[None] | None:
+        """Make one turn's records durable and apply them."""
+        waiting = self._file.append(records)
+        if waiting is not None:
+            return self._when_durable(waiting, records)
+        self._apply(records)
+        return None
+
+    async def _when_durable(self, waiting: Awaitable[None], records: Sequence[JournalRecord]) -> None:
+        await waiting
+        self._apply(records)
+
+    def _apply(self, records: Sequence[JournalRecord]) -> None:
+        document, rows = self.document, self.rows
+        for record in records:
+            apply(document, rows, record)
+        self._since_snapshot += len(records)
+
+    @property
+    def snapshot_is_due(self) -> bool:
+        """Whether the journal has outgrown the plan (PLAN-23)."""
+        return compaction_due(self._since_snapshot, len(self.document.tasks))
+
+    async def snapshot(self, at: str) -> None:
+        """Write ``plan.json`` anew, then an empty journal; no :meth:`write` may be under way."""
+        document = self.document
+        document.generation += 1
+        document.applied_seq = self._seq
+        document.updated_at = at
+        self._since_snapshot = 0
+        await self._file.write_snapshot(
+            encode_chunks(document),
+            generation=document.generation,
+            plan_id=document.plan_id,
+            owner_epoch=document.owner.epoch if document.owner else 0,
+        )

@@ -1,0 +1,40 @@
+"""What one call asks of a run, beyond what the pipeline declares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from towline.execution.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from towline.events.records import Event
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of ``run`` or ``plan``.
+
+    ``earlier``: what to do with an earlier plan; ``None`` follows the pipeline's ``resume`` mode.
+    ``failed``: whether a resume tries failed tasks again; ``None`` is its default table (PLAN section 4.3).
+    ``modules``, ``skip``, ``categories``, ``phases``: the selection (PLAN-48). ``workdir``: where bodies
+    run and patterns start; ``None`` is the current directory.
+    ``by_main``: the process belongs to this run: it handles signals and may leave by ``os._exit``.
+    """
+
+    params: Any = None
+    options: Options = Options()
+    earlier: Literal["resume", "fresh"] | None = None
+    failed: Literal["retry", "keep"] | None = None
+    modules: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    run_id: str | None = None
+    report: str | None = None
+    workdir: Path | None = None
+    by_main: bool = False
+    watchers: tuple[Callable[[Sequence[Event]], None], ...] = ()

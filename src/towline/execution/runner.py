@@ -1,0 +1,237 @@
+"""One task from its dispatch to its outcome, in one order for all modes (RUN-01, RUN-03)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from towline.errors.run import ConditionError, EngineError
+from towline.errors.values import ResultTooLargeError, ValueTravelError
+from towline.execution.output import current_attempt
+from towline.execution.stopping import Stopper
+from towline.execution.taskrun import Phase, TaskRun
+from towline.modules.context import Context, SyncContext
+from towline.modules.current import current_task
+from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
+from towline.serialization.exceptions import record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from towline.execution.attempts import Attempts
+    from towline.execution.surroundings import Surroundings
+
+
+class Host(Protocol):
+    """Who is told what became of an execution; called in the loop's thread."""
+
+    def mark_running(self, run: TaskRun) -> Any:
+        """Make the ``running`` transition durable; returns ``None`` or an awaitable."""
+        ...
+
+    def ended(self, run: TaskRun, outcome: Outcome[Any]) -> None:
+        """Take the outcome; it comes exactly once for each execution."""
+        ...
+
+    def freed(self, run: TaskRun) -> None:
+        """An abandoned body has ended at last."""
+        ...
+
+
+class Runner:
+    """Runs executions and reports their outcomes to the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        attempts: Attempts,
+        stopper: Stopper,
+        surroundings: Surroundings,
+        hook_timeout_s: float,
+        worker_id: str,
+    ) -> None:
+        self._host, self._attempts, self._stopper = host, attempts, stopper
+        self._around, self._hook_timeout_s, self._worker_id = surroundings, hook_timeout_s, worker_id
+
+    def start(self, run: TaskRun, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin an execution; its outcome goes to the host."""
+        run.asyncio_task = loop.create_task(self._life(run))
+
+    def stop(self, run: TaskRun, code: str) -> None:
+        """Cancel an execution; ``code`` is the reason code of its outcome."""
+        self._stopper.stop(run, code)
+
+    def abandon(self, run: TaskRun) -> None:
+        """Give up a coroutine body that ignored both requests to end (RUN-21)."""
+        run.abandoned = True
+        run.phase = Phase.ENDED
+        run.attempt.ended = True
+        self._host.ended(run, self._attempts.outcome_of_abandoned(run))
+
+    async def _life(self, run: TaskRun) -> None:
+        current_task.set(run.row.id)
+        current_attempt.set(run.attempt)
+        try:
+            if run.kind.is_plain:
+                outcome = await self._attempts.run(run)
+            else:
+                outcome = await self._surrounded(run)
+        except asyncio.CancelledError:
+            if run.stop is None:
+                raise  # the loop is going down: nobody is left to be told
+            outcome = self._cancelled(run)
+        except Exception as fault:  # noqa: BLE001 - a fault around a body fails its task, not the run (RUN-58)
+            outcome = self._fault(run, "running the task", fault)
+        if run.phase is Phase.ENDED:
+            self._host.freed(run)
+            return
+        if type(outcome) is Succeeded and outcome.value is not None:
+            outcome = self._encode(run, outcome)
+        run.phase = Phase.ENDED
+        run.attempt.ended = True
+        if run.abandoned and run.body is not None:
+            run.body.done.add_done_callback(lambda _: self._host.freed(run))
+        self._host.ended(run, outcome)
+
+    # -------------------------------------------------------------- everything around the attempts
+
+    async def _surrounded(self, run: TaskRun) -> Outcome[Any]:
+        outcome = await self._conditions(run)
+        if outcome is not None:
+            await self._hook(run, "on_skipped", outcome)
+            await self._hook(run, "after", outcome)
+            return outcome
+        await self._around.restore_consumed(run)
+        cached = await self._around.look_up(run)
+        if cached is not None:
+            await self._hook(run, "on_cached", cached)
+            return cached
+        marked = self._host.mark_running(run)
+        if marked is not None:
+            await marked
+        entered, outcome = True, None
+        if "before" in run.kind.spec.hooks:
+            error = await self._hook(run, "before")
+            if error is not None:
+                entered, run.error = False, error
+                outcome = self._failed(run, error)
+        if outcome is None:
+            outcome = await self._attempts.run(run)
+        if isinstance(outcome, Succeeded):
+            outcome = await self._keep_artifacts(run, outcome)
+        if isinstance(outcome, Failed | TimedOut):
+            await self._hook(run, "on_failed", outcome)
+        if entered:
+            await self._hook(run, "after", outcome)
+        if isinstance(outcome, Succeeded):
+            await self._around.save(run, outcome)
+        return outcome
+
+    async def _conditions(self, run: TaskRun) -> Skipped | Failed | None:
+        """Ask the conditions that the plan could not decide (RUN-12, RUN-14)."""
+        settings = run.kind.spec.settings
+        if not settings.run_if and not settings.skip_if:
+            return None
+        facts = Context(run.attempt, self._around.doors)
+        for wanted, conditions in ((True, settings.run_if), (False, settings.skip_if)):
+            for condition in conditions:
+                if not callable(condition):
+                    continue  # decided when the plan was built (RUN-13)
+                words = condition_words(condition)
+                try:
+                    answer = condition(facts)
+                except Exception as error:  # noqa: BLE001 - named with its condition, as the task's failure
+                    run.error = ConditionError(run.kind.spec.name, words, f"raised {type(error).__name__}: {error}")
+                    run.error.__cause__ = error
+                    return self._failed(run, run.error)
+                if not isinstance(answer, bool):
+                    run.error = ConditionError(run.kind.spec.name, words, f"returned {answer!r}, which is no bool")
+                    return self._failed(run, run.error)
+                if answer is not wanted:
+                    text = f"{'run_if' if wanted else 'skip_if'} {words} is {str(answer).lower()}"
+                    return Skipped(reason=Reason(code="condition", text=text), **self._facts(run))
+        return None
+
+    async def _keep_artifacts(self, run: TaskRun, outcome: Succeeded[Any]) -> Outcome[Any]:
+        try:
+            run.artifacts = await self._around.collect(run)
+        except Exception as error:  # noqa: BLE001 - a failed upload fails the producer (ART-04)
+            run.error = error
+            return self._failed(run, error)
+        return msgspec.structs.replace(outcome, artifacts=run.artifacts)
+
+    async def _hook(self, run: TaskRun, name: str, outcome: Outcome[Any] | None = None) -> Exception | None:
+        """Call a hook that the class overrides, once per task, bounded (RUN-04, RUN-05)."""
+        hook = run.kind.spec.hooks.get(name)
+        if hook is None:
+            return None
+        arguments = () if outcome is None else (outcome,)
+        try:
+            async with asyncio.timeout(self._hook_timeout_s or None):
+                if inspect.iscoroutinefunction(hook):
+                    await hook(Context(run.attempt, self._around.doors), *arguments)
+                else:
+                    await self._around.in_thread(hook, SyncContext(run.attempt, self._around.doors), *arguments)
+        except TimeoutError as error:
+            error.add_note(f"the hook {name} of {run.kind.spec.name} was given {self._hook_timeout_s:g} s")
+            self._around.log_hook_error(run, name, error)
+            return error
+        except Exception as error:  # noqa: BLE001 - only `before` fails the task; others are logged (RUN-05)
+            self._around.log_hook_error(run, name, error)
+            return error
+        return None
+
+    # -------------------------------------------------------------- outcomes
+
+    def _encode(self, run: TaskRun, outcome: Succeeded[Any]) -> Outcome[Any]:
+        """Encode the value for the result store; a value that must be encoded and cannot be fails the task (SER-15)."""
+        codec = run.kind.codec
+        if codec is None or not run.kind.store_value:
+            return outcome
+        try:
+            run.payload = codec.encode(outcome.value)
+        except ResultTooLargeError as error:
+            return self._unstored(run, outcome, error)
+        except ValueTravelError as error:
+            return self._unstored(run, outcome, error)
+        secret = self._around.secret_in(run.payload)
+        if secret is not None:
+            return self._unstored(run, outcome, secret) if self._around.secrets_fail else outcome
+        return outcome
+
+    def _unstored(self, run: TaskRun, outcome: Succeeded[Any], error: Exception) -> Outcome[Any]:
+        """Say what an unstorable value means: a failure where values must travel, else a warning (SER-03, SER-09)."""
+        if self._around.values_must_travel or self._around.secrets_fail:
+            run.error = error
+            return self._failed(run, error)
+        self._around.warn_not_stored(run, error)
+        return outcome
+
+    def _cancelled(self, run: TaskRun) -> Cancelled:
+        return Cancelled(reason=Reason(code=run.stop or "stopped"), abandoned=run.abandoned, **self._facts(run))
+
+    def _fault(self, run: TaskRun, doing: str, fault: Exception) -> Failed:
+        error = EngineError(run.attempt.task_id, doing, f"{type(fault).__name__}: {fault}")
+        error.__cause__ = fault
+        run.error = error
+        return self._failed(run, error)
+
+    def _failed(self, run: TaskRun, error: BaseException) -> Failed:
+        run.error = error
+        return Failed(record_of(error, self._worker_id), reason=Reason(code="error"), **self._facts(run))
+
+    def _facts(self, run: TaskRun) -> dict[str, Any]:
+        return self._attempts.facts(run)
+
+
+def condition_words(condition: Callable[..., Any]) -> str:
+    """Name a condition for people: its own name, or where a lambda stands."""
+    name = getattr(condition, "__name__", type(condition).__name__)
+    if name != "<lambda>":
+        return str(name)
+    code = getattr(condition, "__code__", None)
+    return f"lambda at line {code.co_firstlineno}" if code is not None else "a callable"
