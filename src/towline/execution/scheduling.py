@@ -81,9 +81,11 @@ class Dispatch(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True):
-    """Record this final state without running a body: a skip, a cancel of what never started, the end of a join.
+    """Record this state without running a body: a skip, a cancel of what never started, the end of a join.
 
     ``blocked_by`` is a task id. The scheduler already counts the task as final; no ``Finished`` follows.
+    One state is not final: ``pending`` with code ``blocked``, for what waits for a blocked gate (PLAN-51).
+    ``ignored``: of a join whose failed children were all ignored.
     """
 
     task: int
@@ -91,6 +93,7 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     text: str = ""
     blocked_by: str | None = None
+    ignored: bool = False
 
 
 class Expand(msgspec.Struct, frozen=True):

@@ -1,0 +1,510 @@
+"""Where each task of a run stands, and what the end of one means for the tasks behind it (PLAN-42..62)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from towline.execution.links import Links, dependencies
+from towline.execution.scheduling import Expand, Settle
+from towline.planning.edges import satisfied
+from towline.planning.records import FINAL_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Sequence
+
+    from towline.execution.scheduling import Decision
+    from towline.planning.records import PlannedTask, TaskState
+
+OUTSIDE: Final = 0
+"""No part of this run (PLAN-48), or removed by a re-expansion."""
+WAITING: Final = 1
+READY: Final = 2
+"""All dependencies are final; only rights are missing."""
+DISPATCHED: Final = 3
+RUNNING: Final = 4
+UNEXPANDED: Final = 5
+"""A join whose source is not known yet."""
+EXPANDING: Final = 6
+EXPANDED: Final = 7
+"""A join that waits for its children."""
+BLOCKED: Final = 8
+"""A gate that found a reason to stop; nothing more happens to it in this run."""
+FINAL: Final = 9
+
+_WORDS: Final[dict[str, str]] = {
+    "failed": "failed",
+    "timed_out": "timed out",
+    "cancelled": "was cancelled",
+    "skipped": "was skipped",
+}
+_RANKS: Final[tuple[TaskState, ...]] = ("failed", "timed_out", "cancelled", "skipped", "succeeded")
+
+
+class Cause(NamedTuple):
+    """Why what lies behind a task cannot run: the first task that ended badly, how, and the code to skip with."""
+
+    task: str
+    state: str
+    code: str
+
+    def text(self, via: str) -> str:
+        """Say it in words; ``via`` is the dependency that brought the news (PLAN-43)."""
+        words = f"{self.task} {_WORDS.get(self.state, self.state)}"
+        return words if via == self.task else f"{words}, via {via}"
+
+
+class Standing:
+    """The state of every task and the consequences of each end.
+
+    Everything is indexed by place in the plan. ``finish`` walks with a list of its own, never by calls
+    of itself, so that a chain of 20,000 skips like any other (SCHED-24).
+
+    ``ready`` collects the tasks that became ready; whoever calls empties it. ``open`` counts tasks of
+    the run that are not final, ``held`` those behind a blocked gate, by the gate's place.
+    """
+
+    def __init__(self, rows: Iterable[PlannedTask], selection: Container[int] | None) -> None:
+        self.rows: list[PlannedTask] = []
+        self.ids: list[str] = []
+        self.places: dict[str, int] = {}
+        self.states = bytearray()
+        self.missing: list[int] = []
+        self.links = Links()
+        self.parents: dict[int, int] = {}
+        self.children: dict[int, list[int]] = {}
+        self.ready: list[int] = []
+        self.closed: list[int] = []
+        """Tasks that are final, blocked or held since it was last emptied; kept only if ``counts_closed``."""
+        self.counts_closed = False
+        self.open = 0
+        self.held: dict[int, int] = {}
+        self.blocked: list[int] = []
+        self.expanding = 0
+        """Joins whose ``Expand`` has no answer yet."""
+        self.has_failure = False
+        self.cancel_codes: dict[int, str] = {}
+        self._ended: dict[int, str] = {}
+        self._causes: dict[int, Cause] = {}
+        self._tolerated: set[int] = set()
+        self._sources: dict[int, list[int]] = {}
+        self._open_children: dict[int, int] = {}
+        self._worst: dict[int, tuple[int, int]] = {}
+        self._intolerant: set[int] = set()
+        self._doomed: dict[int, int] = {}
+        self._released: set[int] = set()
+        self._plain = True
+        self.add(rows, selection)
+
+    # -------------------------------------------------------------- building
+
+    def add(self, rows: Iterable[PlannedTask], selection: Container[int] | None = None) -> range:
+        """Append planned tasks and link them; returns their places."""
+        first = len(self.rows)
+        for place, row in enumerate(rows, first):
+            self.rows.append(row)
+            self.ids.append(row.id)
+            self.places[row.id] = place
+        added = range(first, len(self.rows))
+        self.states.extend(bytes(len(added)))
+        self.missing.extend([0] * len(added))
+        self.links.value.extend([None] * len(added))
+        states = self.states
+        for place in added:
+            row = self.rows[place]
+            if row.state in FINAL_STATES:
+                self._recall(place, row)
+            elif selection is None or place in selection:
+                self.open += 1
+                states[place] = WAITING if not row.join else UNEXPANDED
+        for place in added:
+            row = self.rows[place]
+            if row.parent is not None:
+                join = self.places[row.parent]
+                self.parents[place] = join
+                self.children.setdefault(join, []).append(place)
+            if states[place] not in (OUTSIDE, FINAL) and (row.depends_on or row.gates):
+                self._connect(place, row)
+        self._plain = not (
+            self.links.order
+            or self.links.optional
+            or self.links.outcome
+            or self.links.always
+            or self._sources
+            or self.parents
+        )
+        return added
+
+    def _recall(self, place: int, row: PlannedTask) -> None:
+        """Take over a final row: it satisfies and blocks as one of this run would (PLAN-46)."""
+        self.states[place] = FINAL
+        self._ended[place] = row.state
+        if row.ignored:
+            self._tolerated.add(place)
+        if row.state in ("failed", "timed_out") and not row.ignored:
+            self.has_failure = True
+        if row.state != "succeeded":
+            kept = row.reason if row.reason in ("dependency_failed", "dependency_skipped") else None
+            if kept is not None and row.blocked_by is not None:
+                state = "skipped" if kept == "dependency_skipped" else "failed"
+                self._causes[place] = Cause(row.blocked_by, state, kept)
+            else:
+                self._causes[place] = _own_cause(row.id, row.state)
+
+    def _connect(self, place: int, row: PlannedTask) -> None:
+        states = self.states
+        for name, use in dependencies(row):
+            task = self.places[name]
+            is_source = row.join and name == row.source
+            tolerant = row.always_run and not is_source
+            if states[task] == FINAL:
+                accepted = tolerant or satisfied(use, self._state(task), ignored=task in self._tolerated)
+                if not accepted:
+                    self._doomed.setdefault(place, task)
+                continue
+            if states[task] == OUTSIDE and (tolerant or use in ("optional", "outcome")):
+                continue  # not in this run: as if absent
+            self.missing[place] += 1
+            if is_source:
+                self._sources.setdefault(task, []).append(place)
+            if tolerant:
+                self.links.connect_always(task, place)
+            else:
+                self.links.connect(task, place, use)
+
+    def begin(self, out: list[Decision]) -> None:
+        """Settle what kept rows already decide, expand joins of kept sources, and make the roots ready."""
+        for place, state in enumerate(self.states):
+            if state == UNEXPANDED:
+                self._begin_join(place, out)
+        for place in range(len(self.rows)):
+            self._enter(place, out)
+        for place, state in enumerate(self.states):
+            if state == EXPANDED:
+                self._check_join(place, out)
+
+    def _begin_join(self, join: int, out: list[Decision]) -> None:
+        row = self.rows[join]
+        source = self.places.get(row.source or "")
+        expanded = row.source_digest is not None or join in self.children
+        if source is None or self._ended.get(source) != "succeeded":
+            for child in self.children.get(join, ()):
+                self._hold_back(child)
+        elif expanded:
+            self._await_children(join)
+            return
+        if join in self._doomed:
+            self._skip(join, self._doomed.pop(join), out)
+            self._follow([join], out)
+        elif source is not None and self._ended.get(source) == "succeeded":
+            self._expand(join, out)
+
+    # -------------------------------------------------------------- ends
+
+    def finish(self, task: int, state: TaskState, ignored: bool, out: list[Decision]) -> None:
+        """Count a task as final; append the skips and joins that follow to ``out``, ready tasks to ``ready``."""
+        self._mark(task, state, ignored)
+        if state == "succeeded" and self._plain:
+            targets = self.links.value[task]
+            if targets:
+                missing, states, ready = self.missing, self.states, self.ready
+                for dependent in targets:
+                    left = missing[dependent] - 1
+                    missing[dependent] = left
+                    if not left and states[dependent] == WAITING:
+                        states[dependent] = READY
+                        ready.append(dependent)
+            return
+        self._follow([task], out)
+
+    def settle(self, task: int, decision: Settle, out: list[Decision]) -> None:
+        """End a task by decision rather than by a body, and all that follows from it."""
+        out.append(decision)
+        self._mark(task, decision.state, False)
+        self._follow([task], out)
+
+    def cancel_all(self, tasks: Sequence[int], code: str, out: list[Decision]) -> None:
+        """End these tasks as cancelled at once: none of them is skipped because of another (PLAN-44)."""
+        for task in tasks:
+            self.cancel_codes[task] = code
+            out.append(Settle(task=task, state="cancelled", code=code, blocked_by=None))
+            self._mark(task, "cancelled", False)
+        self._follow(list(tasks), out)
+
+    def _mark(self, task: int, state: str, ignored: bool) -> None:
+        self.open -= 1
+        if self.states[task] == EXPANDING:
+            self.expanding -= 1
+        elif self.states[task] == BLOCKED:
+            self.blocked.remove(task)
+        self.states[task] = FINAL
+        self._ended[task] = state
+        if self.held:
+            self.held.pop(task, None)
+        if self.counts_closed:
+            self.closed.append(task)
+        if state != "succeeded":
+            if ignored:
+                self._tolerated.add(task)
+            elif state in ("failed", "timed_out"):
+                self.has_failure = True
+            if task not in self._causes:
+                self._causes[task] = _own_cause(self.ids[task], state)
+
+    def _follow(self, finished: list[int], out: list[Decision]) -> None:
+        """Tell the dependents of each finished task; ``finished`` grows with those that end by it."""
+        links = self.links
+        for task in finished:
+            state = self._ended[task]
+            good = state == "succeeded"
+            accepted = good or task in self._tolerated
+            for dependent in links.value[task] or ():
+                self._tell(dependent, task, good, finished, out)
+            for dependent in links.order.get(task, ()):
+                self._tell(dependent, task, accepted, finished, out)
+            for dependent in links.optional.get(task, ()):
+                self._tell(dependent, task, True, finished, out)
+            for dependent in links.outcome.get(task, ()):
+                self._tell(dependent, task, True, finished, out)
+            if task not in self._released:
+                for dependent in links.always.get(task, ()):
+                    self._tell(dependent, task, True, finished, out)
+            if good:
+                for join in self._sources.get(task, ()):
+                    if self.states[join] == UNEXPANDED:
+                        self._expand(join, out)
+            if task in self.parents:
+                self._child_ended(self.parents[task], task, finished, out)
+
+    def _tell(self, dependent: int, task: int, accepted: bool, finished: list[int], out: list[Decision]) -> None:
+        self.missing[dependent] -= 1
+        state = self.states[dependent]
+        if not accepted:
+            if state in (WAITING, UNEXPANDED):
+                self._skip(dependent, task, out)
+                finished.append(dependent)
+                return
+            if state in (EXPANDING, EXPANDED) and dependent not in self._causes:
+                self._causes[dependent] = self._causes[task]
+        if not self.missing[dependent]:
+            if state == WAITING:
+                self._unlock(dependent)
+            elif state == EXPANDED and not self._open_children[dependent]:
+                self._end_join(dependent, finished, out)
+
+    def _unlock(self, task: int) -> None:
+        self.states[task] = READY
+        self.ready.append(task)
+
+    def _skip(self, task: int, dependency: int, out: list[Decision]) -> None:
+        cause = self._causes[dependency]
+        self._causes[task] = cause
+        out.append(
+            Settle(
+                task=task,
+                state="skipped",
+                code=cause.code,
+                text=cause.text(self.ids[dependency]),
+                blocked_by=cause.task,
+            )
+        )
+        self._mark(task, "skipped", False)
+
+    def skip_behind(self, join: int, child: int, out: list[Decision]) -> None:
+        """Skip what needs a join that can no longer succeed, before its other children have ended."""
+        links = self.links
+        if join not in self._causes:
+            self._causes[join] = self._causes[child]
+        targets = list(links.value[join] or ())
+        if child not in self._tolerated:
+            targets.extend(links.order.get(join, ()))
+        finished: list[int] = []
+        for dependent in targets:
+            if self.states[dependent] in (WAITING, UNEXPANDED):
+                self._skip(dependent, join, out)
+                finished.append(dependent)
+        self._follow(finished, out)
+
+    def state_of(self, task: int) -> str | None:
+        """Return the final state of a task, or ``None``."""
+        return self._ended.get(task)
+
+    def _state(self, task: int) -> TaskState:
+        return self._ended[task]  # type: ignore[return-value]  # only task states are stored
+
+    # -------------------------------------------------------------- joins
+
+    def grow(self, join: int, rows: Sequence[PlannedTask], out: list[Decision]) -> range:
+        """Take in the children of a join; those of an earlier expansion that are not among them leave the run.
+
+        Returns the places of the children that are new. The join itself may end here: an empty one does.
+        """
+        known = {row.id for row in rows}
+        kept: list[int] = []
+        for child in self.children.get(join, ()):
+            if self.ids[child] in known:
+                kept.append(child)
+                self._let_go(child)
+            else:
+                self._remove(child)
+        self.children[join] = kept
+        added = self.add([row for row in rows if row.id not in self.places])
+        self._await_children(join)
+        for place in added:
+            self._enter(place, out)
+        self._check_join(join, out)
+        return added
+
+    def _enter(self, place: int, out: list[Decision]) -> None:
+        """Decide what a task that is new, or was there from the start, may do now."""
+        if self.states[place] != WAITING:
+            return
+        if place in self._doomed:
+            self._skip(place, self._doomed.pop(place), out)
+            self._follow([place], out)
+        elif not self.missing[place]:
+            self._unlock(place)
+        elif self.blocked:
+            for name, _ in dependencies(self.rows[place]):
+                task = self.places[name]
+                if task in self.held or self.states[task] == BLOCKED:
+                    self._hold(place, self.held.get(task, task), out)
+                    break
+
+    def _hold_back(self, child: int) -> None:
+        """Let a child of an earlier expansion wait: its source runs again and may not give its item any more."""
+        if self.states[child] == WAITING:
+            self.missing[child] += 1
+
+    def _let_go(self, child: int) -> None:
+        if self.states[child] == WAITING:
+            self.missing[child] -= 1
+            if not self.missing[child]:
+                self._unlock(child)
+
+    def _remove(self, child: int) -> None:
+        if self.states[child] not in (FINAL, OUTSIDE):
+            self.open -= 1
+            self.held.pop(child, None)
+        self.states[child] = OUTSIDE
+        del self.parents[child]
+
+    def _expand(self, join: int, out: list[Decision]) -> None:
+        self.states[join] = EXPANDING
+        self.expanding += 1
+        out.append(Expand(join))
+
+    def _await_children(self, join: int) -> None:
+        if self.states[join] == EXPANDING:
+            self.expanding -= 1
+        self.states[join] = EXPANDED
+        self._open_children[join] = 0
+        for child in self.children.setdefault(join, []):
+            if self.states[child] == FINAL:
+                self._note_child(join, child)
+            else:
+                self._open_children[join] += 1
+
+    def _note_child(self, join: int, child: int) -> None:
+        """Remember the first of the worst ends among the children; one that is tolerated is less bad."""
+        state, tolerated = self._ended[child], child in self._tolerated
+        rank = 2 * _RANKS.index(state) + tolerated
+        if join not in self._worst or rank < self._worst[join][0]:
+            self._worst[join] = (rank, child)
+        if state != "succeeded" and not tolerated:
+            self._intolerant.add(join)
+
+    def _child_ended(self, join: int, child: int, finished: list[int], out: list[Decision]) -> None:
+        if self.states[join] == EXPANDED:
+            self._note_child(join, child)
+            self._open_children[join] -= 1
+            if not self._open_children[join] and not self.missing[join]:
+                self._end_join(join, finished, out)
+
+    def _check_join(self, join: int, out: list[Decision]) -> None:
+        if self.states[join] == EXPANDED and not self._open_children[join] and not self.missing[join]:
+            finished: list[int] = []
+            self._end_join(join, finished, out)
+            self._follow(finished, out)
+
+    def _end_join(self, join: int, finished: list[int], out: list[Decision]) -> None:
+        """Derive the end of a join from its children, else from its own dependencies; an empty one succeeds."""
+        rank, child = self._worst.get(join, (2 * len(_RANKS), join))
+        state = _RANKS[min(rank // 2, len(_RANKS) - 1)]
+        if state != "succeeded":
+            cause = self._causes[join] = self._causes[child]
+            ignored = state in ("failed", "timed_out") and join not in self._intolerant
+            code = {"failed": "error", "timed_out": "timeout", "skipped": cause.code}.get(state)
+            text = cause.text(self.ids[child])
+            out.append(
+                Settle(
+                    task=join,
+                    state=state,
+                    code=code or self.cancel_codes.get(child, "stopped"),
+                    text=text,
+                    blocked_by=cause.task,
+                    ignored=ignored,
+                )
+            )
+            self._mark(join, state, ignored)
+        elif join in self._causes:
+            cause = self._causes[join]
+            out.append(Settle(task=join, state="skipped", code=cause.code, text=cause.text(""), blocked_by=cause.task))
+            self._mark(join, "skipped", False)
+        else:
+            out.append(Settle(task=join, state="succeeded", code=""))
+            self._mark(join, "succeeded", False)
+        finished.append(join)
+
+    # -------------------------------------------------------------- gates
+
+    def block(self, gate: int, out: list[Decision]) -> None:
+        """Take a gate as blocked: it and all that waits for it stay pending in this run (PLAN-51)."""
+        self.states[gate] = BLOCKED
+        self.blocked.append(gate)
+        if self.counts_closed:
+            self.closed.append(gate)
+        behind = [gate]
+        for task in behind:
+            behind.extend([d for d in self._blocked_dependents(task) if self._hold(d, gate, out)])
+
+    def _blocked_dependents(self, task: int) -> Iterator[int]:
+        links = self.links
+        yield from links.value[task] or ()
+        yield from links.order.get(task, ())
+        yield from links.optional.get(task, ())
+        if self.states[task] != BLOCKED:  # the outcome of the gate itself is given at the end (PLAN-52)
+            yield from links.outcome.get(task, ())
+        if task in self.parents:
+            yield self.parents[task]
+
+    def _hold(self, task: int, gate: int, out: list[Decision]) -> bool:
+        if task in self.held or self.states[task] not in (WAITING, UNEXPANDED, EXPANDING, EXPANDED):
+            return False
+        self.held[task] = gate
+        if self.counts_closed:
+            self.closed.append(task)
+        name = self.ids[gate]
+        out.append(Settle(task=task, state="pending", code="blocked", text=f"{name} is blocked", blocked_by=name))
+        return True
+
+    def release_behind_gates(self) -> bool:
+        """At rest, let go on what takes a blocked gate as it is: always-run tasks and outcomes (PLAN-52).
+
+        Returns whether a task became ready by it.
+        """
+        for task in [*self.blocked, *self.held]:
+            if task in self._released:
+                continue
+            self._released.add(task)
+            told = list(self.links.always.get(task, ()))
+            if self.states[task] == BLOCKED:
+                told.extend(self.links.outcome.get(task, ()))
+            for dependent in told:
+                self.missing[dependent] -= 1
+                if not self.missing[dependent] and self.states[dependent] == WAITING:
+                    self._unlock(dependent)
+        return bool(self.ready)
+
+
+def _own_cause(task: str, state: str) -> Cause:
+    return Cause(task, state, "dependency_skipped" if state == "skipped" else "dependency_failed")
