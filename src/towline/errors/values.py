@@ -10,9 +10,11 @@ class ValueTravelError(TowlineError):
 
 
 class ResultTypeError(ValueTravelError):
-    """A type has no JSON form, or a value is not of the type that its module declares (SER-02, SER-04, SER-05).
+    """A type has no JSON form, or a value is not what its module declares (SER-02, SER-04, SER-05).
 
-    ``module`` may be empty where the codec does not know it; ``path`` leads to the place in type or value.
+    ``declared`` and ``actual`` are type names; ``actual`` is empty when the declared type itself is refused.
+    ``path`` leads to the place in the type (``result.files[]``) or the value (``value.files[3].size``).
+    ``module`` is empty while the codec, which does not know it, is the one that raises.
     """
 
     def __init__(self, module: str, declared: str, actual: str, path: str, hint: str = "") -> None:
@@ -24,9 +26,14 @@ class ResultTypeError(ValueTravelError):
         return ResultTypeError(module, self.declared, self.actual, self.path, self.hint)
 
     def __str__(self) -> str:
-        who = f"module {self.module!r}" if self.module else "a result"
-        hint = f" {self.hint}" if self.hint else " Change the declared type, or return a path, artifact or buffer."
-        return f"{who}: {self.path} {self.actual} but declares {self.declared}.{hint}"
+        who = f"module {self.module!r}" if self.module else "a module"
+        if not self.actual:
+            advice = self.hint or "Declare a type that JSON can hold, or return a path, artifact or buffer."
+            return f"{who}: {self.path} is declared as {self.declared}, which has no JSON form. {advice}"
+        advice = self.hint or "Correct the body or the declared type."
+        if self.path == "value":
+            return f"{who} returned {self.actual} but declares {self.declared}. {advice}"
+        return f"{who}: {self.path} is {self.actual} but {self.declared} is declared. {advice}"
 
 
 class ResultTooLargeError(ValueTravelError):
@@ -67,7 +74,10 @@ class SerializationError(ValueTravelError):
 
 
 class RemoteModuleError(ValueTravelError):
-    """An error of another process whose type is not rebuilt here (SER-14)."""
+    """An error of another process whose type is not rebuilt here; says all that is known of it (SER-14).
+
+    ``traceback`` is the text of the whole remote traceback, causes and group members included.
+    """
 
     def __init__(self, type_name: str, text: str, traceback: str = "", worker_id: str | None = None) -> None:
         super().__init__(type_name, text, traceback, worker_id)

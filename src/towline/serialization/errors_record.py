@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
+
+ErrorArgument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool | None, ...] | None
+"""What an argument of a rebuilt error may be."""
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,7 +27,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     context_shown: bool = False
     members: tuple[ErrorRecord, ...] = ()
     origin_worker_id: str | None = None
-    rebuilt_args: tuple[str | int | None, ...] | None = None
+    rebuilt_args: tuple[ErrorArgument, ...] | None = None
     cut: bool = False
 
     def rebuild(self) -> Exception:
