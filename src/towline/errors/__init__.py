@@ -8,6 +8,7 @@ from towline.errors.artifacts import (
     UnsafeArchiveError,
 )
 from towline.errors.configuration import ConfigurationError
+from towline.errors.declaration import DeclarationError, TargetLoadError, UndeclaredDependencyError
 from towline.errors.cursors import (
     CursorCorruptError,
     CursorOrderError,
@@ -87,6 +88,7 @@ __all__ = [
     "CursorOrderError",
     "CursorStageError",
     "CycleError",
+    "DeclarationError",
     "DuplicateKernelError",
     "ExpansionError",
     "FindingError",
@@ -133,7 +135,9 @@ __all__ = [
     "StateUnsupportedError",
     "StepReusedError",
     "StepValueError",
+    "TargetLoadError",
     "TowlineError",
+    "UndeclaredDependencyError",
     "UnfinishedPlanError",
     "UnknownKernelError",
     "UnregisteredBufferError",

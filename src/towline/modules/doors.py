@@ -62,7 +62,9 @@ class Doors(Protocol):
         """Run a command; returns a ``CommandResult``."""
         ...
 
-    async def run_step(self, attempt: Attempt, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def run_step(
+        self, attempt: Attempt, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Call once and remember (CUR-14)."""
         ...
 
