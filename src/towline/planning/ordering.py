@@ -1,4 +1,4 @@
-"""The order of a graph: tiers, cycles, critical path. Nodes are ints; no recursion, linear time (PLAN-03, 05, 13)."""
+"""The order of a graph: tiers and cycles. Nodes are ints; no recursion, linear time (PLAN-03, 05, 13)."""
 
 from __future__ import annotations
 
@@ -53,19 +53,6 @@ def cycles_of(needs: Sequence[Sequence[int]], tiers: Sequence[int]) -> list[list
         left -= set(cycle)
         left = _without_free(needs, left)
     return cycles
-
-
-def longest_paths(dependents: Sequence[Sequence[int]], weights: Sequence[float]) -> list[float]:
-    """Return the critical path of each node: its own weight and the heaviest path among its dependents (SCHED-04).
-
-    Nodes must stand in topological order, every dependent behind what it needs.
-    """
-    paths = list(weights)
-    for node in range(len(paths) - 1, -1, -1):
-        below = dependents[node]
-        if below:
-            paths[node] += max([paths[one] for one in below])
-    return paths
 
 
 def _walk(needs: Sequence[Sequence[int]], left: set[int]) -> list[int]:

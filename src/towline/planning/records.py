@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ EdgeUse: TypeAlias = Literal["value", "order", "optional", "outcome"]
 FINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "timed_out", "skipped", "cancelled"})
 
 SCHEMA = 1
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A number as JSON readers everywhere can hold it; others are refused with their path."""
 
 
 class TaskError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,7 +43,7 @@ class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     module: str
     key: str | None = None
     phase: str | None = None
-    tier: int = 0
+    tier: Count = 0
     depends_on: tuple[str, ...] = ()
     edges: dict[str, EdgeUse] | None = None
     gates: tuple[str, ...] | None = None
@@ -49,17 +52,17 @@ class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     reason_text: str | None = None
     blocked_by: str | None = None
     error: TaskError | None = None
-    attempts: int = 0
-    epoch: int = 0
+    attempts: Count = 0
+    epoch: Count = 0
     worker: str | None = None
     started_at: str | None = None
     finished_at: str | None = None
-    done: int | None = None
-    total: int | None = None
+    done: Count | None = None
+    total: Count | None = None
     checkpoint_at: str | None = None
-    findings: dict[str, int] | None = None
+    findings: dict[str, Count] | None = None
     result_digest: str | None = None
-    result_at: int | None = None
+    result_at: Count | None = None
     """Offset of the result's line in ``results.jsonl``; absent: it has a file of its own (STATE-12)."""
     artifacts: tuple[ArtifactRef, ...] | None = None
     own_digest: str = ""
@@ -73,7 +76,7 @@ class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     source: str | None = None
     source_digest: str | None = None
     parent: str | None = None
-    item: int | None = None
+    item: Count | None = None
     item_digest: str | None = None
 
 
@@ -82,13 +85,16 @@ class PlanOwner(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     host: str
-    pid: int
-    epoch: int
+    pid: Count
+    epoch: Count
     since: str
 
 
 class PlanDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``plan.json``: the snapshot. ``tasks`` stand in topological order, ties by id."""
+    """``plan.json``: the snapshot.
+
+    ``tasks`` stand in topological order, ties by id; children of ``each`` modules behind them, as they came.
+    """
 
     schema: int = SCHEMA
     pipeline: str
@@ -97,8 +103,8 @@ class PlanDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
     graph_digest: str
     params_digest: str
     param_digests: dict[str, str] = {}
-    generation: int = 0
-    applied_seq: int = 0
+    generation: Count = 0
+    applied_seq: Count = 0
     owner: PlanOwner | None = None
     run_id: str
     run_state: RunStatus = "planning"
@@ -119,7 +125,7 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """A transition of one task. A field that is absent leaves the row as it was, but for the reason,
     error and moments, which belong to the state they came with."""
 
-    seq: int
+    seq: Count
     at: str
     task: str
     state: TaskState
@@ -127,14 +133,14 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     reason_text: str | None = None
     blocked_by: str | None = None
     error: TaskError | None = None
-    epoch: int | None = None
-    attempts: int | None = None
+    epoch: Count | None = None
+    attempts: Count | None = None
     worker: str | None = None
-    done: int | None = None
-    total: int | None = None
-    findings: dict[str, int] | None = None
+    done: Count | None = None
+    total: Count | None = None
+    findings: dict[str, Count] | None = None
     result_digest: str | None = None
-    result_at: int | None = None
+    result_at: Count | None = None
     artifacts: tuple[ArtifactRef, ...] | None = None
     ignored: bool = False
 
@@ -142,7 +148,7 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class ExpandRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="expand"):
     """The children of an ``each`` module became known (PLAN-57)."""
 
-    seq: int
+    seq: Count
     join: str
     source_digest: str
     keys: tuple[str, ...]
@@ -152,17 +158,17 @@ class ExpandRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="progress"):
     """Counts of a task at a durable checkpoint of its cursor."""
 
-    seq: int
+    seq: Count
     at: str
     task: str
-    done: int
-    total: int | None = None
+    done: Count
+    total: Count | None = None
 
 
 class ReconcileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="reconcile"):
     """What a resume made of an older graph (PLAN-35); the snapshot after it holds the new tasks."""
 
-    seq: int
+    seq: Count
     at: str
     kept: tuple[str, ...] = ()
     code_changed: tuple[str, ...] = ()
@@ -176,7 +182,7 @@ class ReconcileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="run"):
     """The run as a whole changed its state."""
 
-    seq: int
+    seq: Count
     at: str
     run_id: str
     run_state: RunStatus
