@@ -71,6 +71,8 @@ class Scheduler:
         limits: Rights that exist, and policies.
         estimates: Seconds by task id or module name; 120 where neither is known (REP-08).
         selection: Places of the tasks that belong to this run; ``None``: all (PLAN-48).
+        starts_at_once: A dispatched task runs, as on one node. Else it is queued until ``Started`` comes,
+            and a stop withdraws it.
 
     Raises:
         ValueError: A module wants more tickets than exist.
@@ -84,7 +86,9 @@ class Scheduler:
         estimates: Mapping[str, float],
         *,
         selection: Container[int] | None = None,
+        starts_at_once: bool = True,
     ) -> None:
+        self._dispatched = RUNNING if starts_at_once else DISPATCHED
         self._keep_going = limits.keep_going
         self._standing = Standing(tasks, selection)
         self._states = self._standing.states
@@ -300,10 +304,12 @@ class Scheduler:
                     continue
                 if need.exclusive:
                     self._exclusive = task
-            states[task] = DISPATCHED
+            states[task] = self._dispatched
             self._ready_count -= 1
             self._active += 1
             self._slots -= 1
+            if self._dispatched == RUNNING:
+                self._started += 1
             out.append(Dispatch(task))
 
     # -------------------------------------------------------------- leaving

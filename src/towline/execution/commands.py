@@ -1,0 +1,330 @@
+"""Running a command for a body: its own session, its output, its end (CMD-01 to 13)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from towline.errors.commands import CommandFailedError, CommandNotFoundError, CommandTimeoutError
+from towline.execution import trees
+from towline.execution.command_output import CappedOutput, LineSplitter, tail_of
+from towline.execution.command_rules import (
+    arguments_of,
+    command_environment,
+    refuse_unsafe_arguments,
+    windows_program,
+)
+from towline.modules.commands import CommandResult
+from towline.modules.durations import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from os import PathLike
+
+    from towline.modules.durations import Duration
+
+TIMEOUT_S: Final = 1800.0
+GRACE_S: Final = 5.0
+HELD_PIPE_S: Final = 2.0
+"""How long output is still read after the command has ended, if something that it started holds it (CMD-09)."""
+
+CANCEL_WAIT_S: Final = 0.8
+"""How long a cancelled call waits for the tree to end. It then goes on being ended in the background: a body
+must see its cancellation within the grace of its task (RUN-48), which is shorter than a command's."""
+
+_ending: set[asyncio.Task[None]] = set()
+
+
+async def run_command(
+    argv: Sequence[str | PathLike[str]],
+    *,
+    workdir: str | PathLike[str],
+    on_line: Callable[[str, str], None],
+    mask: Callable[[str], str],
+    cwd: str | PathLike[str] | None = None,
+    env: Mapping[str, str | None] | None = None,
+    input: str | bytes | None = None,
+    timeout: Duration = TIMEOUT_S,
+    check: bool = True,
+    ok_codes: Collection[int] = (0,),
+    capture: bool = True,
+    encoding: str | None = "utf-8",
+    grace: Duration = GRACE_S,
+    replacement: Callable[..., Any] | None = None,
+    dry: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> CommandResult[Any]:
+    """Run a program without a shell and wait for its end.
+
+    Args:
+        argv: Program and arguments.
+        workdir: Where it runs; a relative ``cwd`` starts there.
+        on_line: Takes (stream, masked line) as output comes: ``stdout``, ``stderr``, and ``command`` for
+            what Towline has to say about it.
+        mask: Hides secrets in a text.
+        cwd, env, input, timeout, check, ok_codes, capture, encoding, grace: As users write them in ``ctx.run``.
+        replacement: ``Options.commands``: takes argv, cwd and the names in ``env``; may answer instead (CMD-13).
+        dry: Run nothing; code 0 and no output.
+        environ: The node's environment; default ``os.environ``.
+
+    Raises:
+        CommandFailedError: A code outside ``ok_codes``, if ``check``.
+        CommandTimeoutError: It did not end in time; its tree was killed.
+        CommandNotFoundError: No such program, or no such folder.
+        UnsafeArgumentError: Windows: an argument that a batch file would interpret.
+    """
+    arguments = arguments_of(argv)
+    command = _Command(
+        arguments,
+        os.path.join(workdir, cwd or ""),
+        mask=mask,
+        on_line=on_line,
+        encoding=encoding,
+        capture=capture,
+        grace_s=seconds_of(grace),
+    )
+    result = await _replaced(command, env, replacement, dry)
+    if result is None:
+        environment = command_environment(os.environ if environ is None else environ, env)
+        data = input.encode(encoding or "utf-8") if isinstance(input, str) else input
+        result = await command.run(environment, data, seconds_of(timeout))
+    if result.timed_out:
+        raise CommandTimeoutError(result.argv, seconds_of(timeout), mask(command.cwd), command.tail(result), result)
+    if check and result.returncode not in ok_codes:
+        raise CommandFailedError(result.argv, result.returncode, mask(command.cwd), command.tail(result), result)
+    return result
+
+
+async def _replaced(
+    command: _Command, env: Mapping[str, str | None] | None, replacement: Callable[..., Any] | None, dry: bool
+) -> CommandResult[Any] | None:
+    if replacement is not None:
+        answer = replacement(command.arguments, command.cwd, tuple(env or ()))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is not None:
+            if not isinstance(answer, CommandResult):
+                raise TypeError(f"Options(commands=...) gave {type(answer).__name__}; it gives a CommandResult or None")
+            return answer
+    if dry:
+        command.say(f"not run (dry): {' '.join(command.shown)}")
+        empty: Any = b"" if command.encoding is None else ""
+        return CommandResult(argv=command.shown, returncode=0, stdout=empty, stderr=empty, dry=True)
+    return None
+
+
+async def wait_for_trees() -> None:
+    """Wait until every tree that is being ended in the background is gone; bounded by their graces."""
+    while _ending:
+        await asyncio.wait(set(_ending))
+
+
+class _Command:
+    """One command: what it is, and how it is run."""
+
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        cwd: str,
+        *,
+        mask: Callable[[str], str],
+        on_line: Callable[[str, str], None],
+        encoding: str | None,
+        capture: bool,
+        grace_s: float,
+    ) -> None:
+        self.arguments, self.cwd, self.encoding = arguments, cwd, encoding
+        self.shown = tuple(mask(argument) for argument in arguments)
+        self._mask, self._on_line, self._capture, self._grace_s = mask, on_line, capture, grace_s
+
+    def say(self, text: str) -> None:
+        """Tell the task's log something about this command."""
+        self._on_line("command", text)
+
+    def tail(self, result: CommandResult[Any]) -> str:
+        """Return the masked end of its stderr."""
+        text = result.stderr if isinstance(result.stderr, str) else result.stderr.decode("utf-8", "backslashreplace")
+        return tail_of(self._mask(text))
+
+    async def run(self, environment: dict[str, str], data: bytes | None, timeout_s: float) -> CommandResult[Any]:
+        """Start it, wait for it, and end what is left of it when time is up or the caller is cancelled."""
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        output = _Output(loop, self._mask, self._on_line, self.encoding)
+        transport = await self._spawn(loop, output, environment, data)
+        tree = trees.ProcessTree(transport.get_pid())
+        trees.watch(tree)
+        if data is not None:
+            _write(transport, data)
+        try:
+            timed_out = not await _is_set(output.exited, timeout_s or None)
+            if timed_out:
+                await self._end_tree(tree, output)
+            trees.forget(tree)
+            is_closed = await _is_set(output.closed, HELD_PIPE_S)
+        except asyncio.CancelledError:
+            await self._cancelled(loop, tree, output, transport)
+            raise
+        if not is_closed:
+            self.say(f"something that {self.shown[0]} started still holds its output; it is read no longer")
+        output.finish()
+        transport.close()
+        return self._result(transport.get_returncode(), output, loop.time() - started_at, timed_out)
+
+    def _result(
+        self, returncode: int | None, output: _Output, duration_s: float, timed_out: bool
+    ) -> CommandResult[Any]:
+        out, err = output.kept[1], output.kept[2]
+        if not self._capture:
+            out, err = CappedOutput(), CappedOutput()
+        stdout: Any = out.value() if self.encoding is None else out.text(self.encoding)
+        stderr: Any = err.value() if self.encoding is None else err.text(self.encoding)
+        return CommandResult(
+            argv=self.shown,
+            returncode=-signal.SIGKILL if returncode is None else returncode,
+            stdout=stdout,
+            stderr=stderr,
+            stdout_truncated=out.truncated,
+            stderr_truncated=err.truncated,
+            duration_s=duration_s,
+            timed_out=timed_out,
+        )
+
+    # -------------------------------------------------------------- starting
+
+    async def _spawn(
+        self, loop: asyncio.AbstractEventLoop, output: _Output, environment: dict[str, str], data: bytes | None
+    ) -> asyncio.SubprocessTransport:
+        program = self._program(environment)
+        try:
+            transport, _ = await loop.subprocess_exec(
+                lambda: output,
+                program,
+                *self.arguments[1:],
+                stdin=asyncio.subprocess.PIPE if data is not None else asyncio.subprocess.DEVNULL,
+                cwd=self.cwd,
+                env=environment,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise self._not_found(program, environment) from error
+        except PermissionError as error:
+            raise CommandNotFoundError(self.shown[0], "permission", self._mask(str(error.filename))) from error
+        return transport
+
+    def _program(self, environment: dict[str, str]) -> str:
+        """Check the folder, and on Windows find the program and check its arguments."""
+        if not os.path.isdir(self.cwd):
+            raise CommandNotFoundError(self.shown[0], "cwd", self._mask(self.cwd))
+        program = self.arguments[0]
+        if sys.platform != "win32":
+            return program
+        path, endings = environment.get("PATH", ""), environment.get("PATHEXT", ".EXE")
+        found = windows_program(program, path, endings, os.path.isfile)
+        if found is None:
+            raise CommandNotFoundError(self.shown[0], "program", path)
+        refuse_unsafe_arguments(found, self.arguments[1:])
+        return found
+
+    def _not_found(self, program: str, environment: dict[str, str]) -> CommandNotFoundError:
+        """Tell a missing program from one whose first line names a missing interpreter."""
+        if os.sep in program and Path(self.cwd, program).is_file():
+            return CommandNotFoundError(self.shown[0], "permission", self._mask(program))
+        return CommandNotFoundError(self.shown[0], "program", environment.get("PATH", os.defpath))
+
+    # -------------------------------------------------------------- ending
+
+    async def _cancelled(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tree: trees.ProcessTree,
+        output: _Output,
+        transport: asyncio.SubprocessTransport,
+    ) -> None:
+        async def end() -> None:
+            await self._end_tree(tree, output)
+            transport.close()
+
+        ending = loop.create_task(end())
+        _ending.add(ending)
+        ending.add_done_callback(_ending.discard)
+        # A second cancel during this wait ends it, which is as good: the tree goes on being ended.
+        await asyncio.wait((ending,), timeout=CANCEL_WAIT_S)
+
+    async def _end_tree(self, tree: trees.ProcessTree, output: _Output) -> None:
+        """Ask the tree to end, then kill it: all of it after the grace, the rest soon after the root (RUN-33)."""
+        loop = asyncio.get_running_loop()
+        try:
+            tree.send(signal.SIGTERM)
+            kill_at = loop.time() + self._grace_s
+            is_dying = False
+            while loop.time() < kill_at:
+                await asyncio.sleep(trees.POLL_S)
+                if not tree.look():
+                    return
+                if output.exited.done() and not is_dying:
+                    is_dying = True
+                    kill_at = min(kill_at, loop.time() + trees.LEFTOVERS_AFTER_S)
+        finally:
+            tree.kill()
+            trees.forget(tree)
+            await _is_set(output.exited, HELD_PIPE_S)
+
+
+async def _is_set(future: asyncio.Future[None], timeout_s: float | None) -> bool:
+    """Wait for a future without ever cancelling it; says whether it is set."""
+    await asyncio.wait((future,), timeout=timeout_s)
+    return future.done()
+
+
+def _write(transport: asyncio.SubprocessTransport, data: bytes) -> None:
+    """Give the command its input; one that reads less of it simply ends earlier."""
+    stdin: Any = transport.get_pipe_transport(0)
+    stdin.write(data)
+    stdin.write_eof()
+
+
+class _Output(asyncio.SubprocessProtocol):
+    """Takes what a command writes. Reading never stops, so that the command never waits for it (CMD-08)."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        mask: Callable[[str], str],
+        on_line: Callable[[str, str], None],
+        encoding: str | None,
+    ) -> None:
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.kept = {1: CappedOutput(), 2: CappedOutput()}
+        self._lines = {1: LineSplitter(encoding, mask), 2: LineSplitter(encoding, mask)}
+        self._on_line = on_line
+        self._open = {1, 2}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.kept[fd].feed(data)
+        self._say(fd, self._lines[fd].feed(data))
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if not self._open and not self.closed.done():
+            self.closed.set_result(None)
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+    def finish(self) -> None:
+        """Say the lines that have no end."""
+        for fd, splitter in self._lines.items():
+            self._say(fd, splitter.end())
+
+    def _say(self, fd: int, lines: list[str]) -> None:
+        stream = "stdout" if fd == 1 else "stderr"
+        for line in lines:
+            self._on_line(stream, line)
