@@ -61,11 +61,13 @@ def test_readme_has_both_commands() -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     """A reader who follows a link finds a page."""
-    broken = []
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "examples").rglob("README.md"))]:
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)} -> {target}")
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "examples").rglob("README.md"))]
+    broken = [
+        f"{page.relative_to(ROOT)} -> {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
     assert not broken
 
 
