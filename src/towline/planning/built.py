@@ -39,11 +39,11 @@ class ArtifactInput(msgspec.Struct, frozen=True, gc=False):
 class BuiltPlan(msgspec.Struct, kw_only=True):
     """What ``build_plan`` returns. Every list is indexed by a task's place in ``tasks``.
 
-    ``tasks`` stand in topological order: by tier, ties by id. Nothing in here changes afterwards; the
-    children of ``each`` modules live in the running plan (``LivePlan``), behind these tasks.
+    ``tasks`` stand in topological order: by tier, ties by id. A resume writes into these rows what earlier
+    runs have reached; children of ``each`` modules stand behind them, in the running plan alone
+    (``LivePlan``), and receive what their join receives.
 
-    ``depends_on`` has the places of ``PlannedTask.depends_on``, in that order; ``gates`` those of its
-    gates; ``dependents`` the tasks that wait for it through either, ascending, each once.
+    ``depends_on`` has the places of ``PlannedTask.depends_on``, in that order; ``gates`` those of its gates.
     ``matrix`` has the values per axis of those tasks that have some. ``demanded``: for a producer, each
     artifact that must exist, with the modules that take it (ART-03).
     """
@@ -61,7 +61,6 @@ class BuiltPlan(msgspec.Struct, kw_only=True):
     """Module name to its tasks, in key order."""
     depends_on: list[tuple[int, ...]]
     gates: list[tuple[int, ...]]
-    dependents: list[list[int]]
     inputs: list[tuple[TaskInput, ...]]
     artifacts: list[tuple[ArtifactInput, ...]]
     matrix: dict[int, Mapping[str, object]]

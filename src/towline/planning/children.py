@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from towline.errors.planning import ExpansionError
 from towline.identity.names import encode_key, task_id
 from towline.planning.digests import child_digests, closure_part
@@ -99,37 +97,24 @@ def children_of(
             item_digest=digest,
         )
         known = before.get(child.id)
-        children.append(child if known is None or known.closure_digest != closure else with_state(child, known))
+        children.append(child if known is None or known.closure_digest != closure else take_state(child, known))
     return tuple(children)
 
 
-def with_state(task: PlannedTask, known: PlannedTask) -> PlannedTask:
-    """Return ``task`` as it is declared now with the state that ``known`` has reached."""
-    return msgspec.structs.replace(task, **{name: getattr(known, name) for name in REACHED})
+def take_state(task: PlannedTask, known: PlannedTask) -> PlannedTask:
+    """Write into ``task``, as it is declared now, what ``known``, its earlier row, has reached; returns ``task``.
 
-
-REACHED = (
-    "state",
-    "reason",
-    "reason_text",
-    "blocked_by",
-    "error",
-    "attempts",
-    "epoch",
-    "worker",
-    "started_at",
-    "finished_at",
-    "done",
-    "total",
-    "checkpoint_at",
-    "findings",
-    "result_digest",
-    "result_at",
-    "artifacts",
-    "ignored",
-    "source_digest",
-)
-"""The fields of a row that a run changes; all others follow from the program."""
+    These are the fields that a run changes; all others follow from the program.
+    """
+    task.state, task.ignored = known.state, known.ignored
+    task.reason, task.reason_text, task.blocked_by = known.reason, known.reason_text, known.blocked_by
+    task.error, task.findings = known.error, known.findings
+    task.attempts, task.epoch, task.worker = known.attempts, known.epoch, known.worker
+    task.started_at, task.finished_at = known.started_at, known.finished_at
+    task.done, task.total, task.checkpoint_at = known.done, known.total, known.checkpoint_at
+    task.result_digest, task.result_at, task.artifacts = known.result_digest, known.result_at, known.artifacts
+    task.source_digest = known.source_digest
+    return task
 
 
 def join_state(children: Iterable[TaskState]) -> TaskState:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.identity.digests import digest_of
+from towline.modules.spec import Edge
 from towline.planning.typing_rules import type_name
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def own_head(spec: ModuleSpec, phase: str | None) -> bytes:
     """Return what the tasks of a module have in common in their ``own_digest`` (PLAN-14).
 
     Name, parameters, declared ``version``, phase, ``produces``, ``consumes``, result type. Not time limits,
-    retries, priority, tags or gates; and not source text, so that a repaired body goes on at its cursor.
+    retries, priority, tags or gates; items that ``each`` was given, but not those of a source; and not source text, so that a repaired body goes on at its cursor.
     """
     settings = spec.settings
+    each = True if type(spec.each) is Edge else spec.each
     consumes = [(use.module.name, use.artifact, use.into, use.same_key) for use in settings.consumes]
     return canonical_json(
         (
@@ -43,6 +45,7 @@ def own_head(spec: ModuleSpec, phase: str | None) -> bytes:
             settings.produces,
             consumes,
             type_name(spec.result_type),
+            each,
         )
     )
 

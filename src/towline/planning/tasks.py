@@ -71,7 +71,6 @@ class Stamper:
         param_digests: dict[str, str],
     ) -> BuiltPlan:
         """Return the whole plan but for ``graph_digest``."""
-        count = len(self._rows)
         plan = BuiltPlan(
             pipeline=pipeline,
             program=program,
@@ -85,14 +84,12 @@ class Stamper:
             tasks_of={spec.name: own for spec, own in zip(self._modules, self._tasks_of, strict=True)},
             depends_on=[],
             gates=[],
-            dependents=[[] for _ in range(count)],
             inputs=[],
             artifacts=[],
             matrix={},
             demanded={},
         )
         self._stamp(plan)
-        _invert(plan)
         _demand(plan)
         return plan
 
@@ -236,17 +233,6 @@ def _rows(
 
 def _id_of(row: _Row) -> str:
     return row[0]
-
-
-def _invert(plan: BuiltPlan) -> None:
-    """Fill ``dependents``: for each task those that wait for it, each once."""
-    dependents = plan.dependents
-    for place, (above, gates) in enumerate(zip(plan.depends_on, plan.gates, strict=True)):
-        for one in above:
-            dependents[one].append(place)
-        if gates:
-            for one in set(gates).difference(above):
-                dependents[one].append(place)
 
 
 def _demand(plan: BuiltPlan) -> None:
