@@ -1,6 +1,20 @@
 """Files that tasks produce and consume: declared by pattern, stored by digest, restored whole or not at all."""
 
 from towline.artifacts.declaration import check_into, check_name, check_pattern
+from towline.artifacts.directory import DirectoryArtifactStore
+from towline.artifacts.moving import collect, put_path, restore
 from towline.artifacts.records import ArtifactRef
+from towline.artifacts.store import ArtifactStore, Stored
 
-__all__ = ["ArtifactRef", "check_into", "check_name", "check_pattern"]
+__all__ = [
+    "ArtifactRef",
+    "ArtifactStore",
+    "DirectoryArtifactStore",
+    "Stored",
+    "check_into",
+    "check_name",
+    "check_pattern",
+    "collect",
+    "put_path",
+    "restore",
+]

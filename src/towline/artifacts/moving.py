@@ -1,0 +1,170 @@
+"""Collect what a task produced, restore what another consumes (ART-03 .. ART-05, ART-09, ART-11)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from towline.artifacts.records import ArtifactRef
+from towline.artifacts.store import ArtifactStore, in_thread
+from towline.errors.artifacts import ArtifactCorruptError
+
+if TYPE_CHECKING:
+    from towline.artifacts.matching import Match
+
+
+async def collect(
+    store: ArtifactStore,
+    task_id: str,
+    name: str,
+    pattern: str,
+    workdir: str | os.PathLike[str],
+    *,
+    run_id: str | None = None,
+) -> ArtifactRef | None:
+    """Pack and store what the pattern names below the workdir; ``None`` if there is nothing.
+
+    Whether nothing is an error depends on who needs it, so that is the caller's part (ART-03).
+
+    Raises:
+        ArtifactPackError: Something matched cannot be packed, or changed meanwhile (ART-07).
+    """
+    from towline.artifacts.matching import find
+
+    match = await in_thread(find, Path(workdir), pattern, name)
+    return None if match is None else await _store(store, task_id, name, match, run_id)
+
+
+async def put_path(
+    store: ArtifactStore,
+    task_id: str,
+    name: str,
+    path: str | os.PathLike[str],
+    workdir: str | os.PathLike[str],
+    *,
+    run_id: str | None = None,
+) -> ArtifactRef:
+    """Store one file or folder by its path, which may lie anywhere (ART-12).
+
+    Raises:
+        ArtifactMissingError: There is nothing at the path.
+        ArtifactPackError: It cannot be packed.
+    """
+    from towline.artifacts.matching import at_path
+    from towline.errors.artifacts import ArtifactMissingError
+
+    place = Path(workdir, path)
+    match = await in_thread(at_path, place, name)
+    if match is None:
+        raise ArtifactMissingError(name, task_id, f"there is nothing at {place}")
+    return await _store(store, task_id, name, match, run_id)
+
+
+async def _store(store: ArtifactStore, task_id: str, name: str, match: Match, run_id: str | None) -> ArtifactRef:
+    from towline.artifacts.packing import packed
+
+    stored = await store.put(packed(match, name), run_id=run_id)
+    return ArtifactRef(
+        task_id=task_id,
+        name=name,
+        digest=stored.digest,
+        size_bytes=stored.size_bytes,
+        kind=match.kind,
+        entries=len(match.entries) if match.kind == "tree" else None,
+        file_name=match.entries[0].path if match.kind == "file" else None,
+    )
+
+
+class _Restore:
+    """One restore that is going on, and how many wait for it."""
+
+    def __init__(self, asyncio_task: asyncio.Task[Path]) -> None:
+        self.asyncio_task = asyncio_task
+        self.waiters = 0
+
+
+_restores: dict[tuple[int, int, str, str], _Restore] = {}
+"""Those going on, by event loop, store, digest and place; each leaves when it ends, so a failure is not remembered."""
+
+
+async def restore(store: ArtifactStore, reference: ArtifactRef, into: str | os.PathLike[str]) -> Path:
+    """Restore an artifact into a folder, whole or not at all; return the file, or the folder of a tree.
+
+    Callers that ask for the same thing at the same time share one download. One that is cancelled leaves
+    the others; the last one takes the download with it (ART-11).
+
+    Raises:
+        ArtifactMissingError: The store does not have it.
+        ArtifactCorruptError, UnsafeArchiveError: Nothing was written.
+    """
+    folder = _place(into)
+    key = (id(asyncio.get_running_loop()), id(store), f"{reference.digest}/{reference.file_name}", str(folder))
+    shared = _restores.get(key)
+    if shared is None:
+        shared = _restores[key] = _Restore(asyncio.ensure_future(_fetch(store, reference, folder)))
+        shared.asyncio_task.add_done_callback(lambda ended: _forget(key, ended))
+    shared.waiters += 1
+    try:
+        return await asyncio.shield(shared.asyncio_task)
+    finally:
+        shared.waiters -= 1
+        if not shared.waiters and not shared.asyncio_task.done():
+            _forget(key, shared.asyncio_task)
+            shared.asyncio_task.cancel()
+
+
+def _forget(key: tuple[int, int, str, str], asyncio_task: asyncio.Task[Path]) -> None:
+    if asyncio_task.done() and not asyncio_task.cancelled():
+        asyncio_task.exception()  # seen, should nobody be left to raise it to
+    if key in _restores and _restores[key].asyncio_task is asyncio_task:
+        del _restores[key]
+
+
+async def _fetch(store: ArtifactStore, reference: ArtifactRef, folder: Path) -> Path:
+    from towline.artifacts.unpacking import restore_file
+
+    local = await store.local_path(reference.digest)
+    if local is not None:
+        return await in_thread(restore_file, local, reference, folder)
+    download = await in_thread(_download_file, folder)
+    try:
+        size = 0
+        async for chunk in store.open(reference.digest):
+            size += len(chunk)
+            if size > reference.size_bytes:
+                raise ArtifactCorruptError(
+                    reference.name,
+                    reference.task_id,
+                    reference.digest,
+                    f"it has more than {reference.size_bytes:,} bytes",
+                )
+            # Opened anew each time: a cancelled caller leaves the thread behind, which must not write to a
+            # handle that has been closed and given to another file.
+            await in_thread(_append, download, chunk)
+        return await in_thread(restore_file, download, reference, folder)
+    finally:
+        _drop(download)
+
+
+def _place(into: str | os.PathLike[str]) -> Path:
+    return Path(os.path.abspath(into))
+
+
+def _download_file(folder: Path) -> Path:
+    import tempfile
+
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".towline-", dir=folder)
+    os.close(handle)
+    return Path(name)
+
+
+def _append(path: Path, chunk: bytes) -> None:
+    with open(path, "ab", buffering=0) as file:
+        file.write(chunk)
+
+
+def _drop(path: Path) -> None:
+    path.unlink(missing_ok=True)
