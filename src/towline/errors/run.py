@@ -52,6 +52,20 @@ class UnexpectedCancellationError(TowlineError):
         )
 
 
+class AttemptEndedError(TowlineError):
+    """A context was used after its attempt had ended, by a body that would not end (RUN-23)."""
+
+    def __init__(self, task_id: str, attempt: int) -> None:
+        super().__init__(task_id, attempt)
+        self.task_id, self.attempt = task_id, attempt
+
+    def __str__(self) -> str:
+        return (
+            f"attempt {self.attempt} of {self.task_id} has ended, so its context writes nothing any more. "
+            f"The body goes on although it was given up: let it end, or use isolation=\"process\"."
+        )
+
+
 class EngineError(TowlineError):
     """The engine or a store failed around one task; the body is not to blame (RUN-58)."""
 

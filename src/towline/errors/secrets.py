@@ -42,3 +42,17 @@ class SecretTravelError(SecretError):
 
     def __str__(self) -> str:
         return f"a Secret cannot be {self.how}: it never leaves its process. Read it again where it is needed."
+
+
+class SecretInResultError(SecretError):
+    """The result of a task contains a registered secret (SEC-09)."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self.task_id = task_id
+
+    def __str__(self) -> str:
+        return (
+            f"the result of {self.task_id} contains a registered secret, and results are stored as they are. "
+            f"Return something else, and let the reader ask ctx.secret(...) itself."
+        )

@@ -13,13 +13,14 @@ import msgspec
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
 from towline.errors.run import UnexpectedCancellationError
 from towline.errors.running import ModuleTimeoutError
-from towline.errors.state import LeaseLostError
+from towline.errors.coordination import LeaseLostError
 from towline.errors.values import ResultTypeError
 from towline.execution.taskrun import Phase, Place
 from towline.modules.context import Context, SyncContext
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
 from towline.modules.retry import Skip
 from towline.serialization.exceptions import record_of
+from towline.serialization.plain import check_value
 
 if TYPE_CHECKING:
     from random import Random
@@ -157,8 +158,7 @@ class Attempts:
                 raise ResultTypeError(
                     kind.spec.name, "a value", type(value).__name__, "value", "await it, or return a list"
                 )
-            if kind.codec is not None:
-                kind.codec.check(value)
+            check_value(kind.spec.result_type, value, kind.spec.name)
         except Exception as error:  # noqa: BLE001 - a wrong value is the outcome of its task
             return self._failed(run, error)
         return Succeeded(value, **self.facts(run))

@@ -8,10 +8,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from towline.clock import moment
-from towline.errors.run import OffloadUnavailableError
-from towline.errors.state import FindingError, LeaseLostError
+from towline.errors.offload import OffloadUnavailableError
+from towline.errors.planning import FindingError
+from towline.errors.run import AttemptEndedError
 from towline.execution.output import LOGGER
-from towline.masking import Secret
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from towline.execution.output import Output
     from towline.execution.surroundings import Surroundings
     from towline.execution.taskrun import TaskRun
-    from towline.masking import Masker
+    from towline.masking import Masker, Secret
     from towline.modules.doors import Attempt
     from towline.modules.outcomes import Finding
     from towline.state.cursors import CursorStore
@@ -80,7 +80,7 @@ class NodeDoors:
             raise asyncio.CancelledError(f"{attempt.task_id} was asked to end")
         run = self._runs.get(attempt.task_id)
         if attempt.ended or run is None:
-            raise LeaseLostError(attempt.task_id, attempt.epoch, None, "its attempt has ended")
+            raise AttemptEndedError(attempt.task_id, attempt.attempt)
         return run
 
     def _on_loop(self, call: Callable[[], None]) -> None:
@@ -139,14 +139,8 @@ class NodeDoors:
 
     def secret(self, attempt: Attempt, name: str) -> Secret:
         """Read a secret of this node, and mask it from now on (SEC-01)."""
-        from towline.errors.secrets import SecretMissingError
-
         self._check(attempt)
-        value = self._environ.get(name) or self._environ.get(f"TOWLINE_SECRET_{name}")
-        if not value:
-            raise SecretMissingError(name)
-        self._masker.register(value)
-        return Secret(value)
+        return self._masker.secret(name, self._environ)
 
     def mask(self, attempt: Attempt, value: str) -> None:
         """Mask a value in everything shown or stored from now on."""
@@ -230,7 +224,7 @@ class NodeDoors:
     def offload(self, attempt: Attempt) -> Any:
         """There is no offload on this node unless the composition root gave one."""
         self._check(attempt)
-        raise OffloadUnavailableError(attempt.task_id)
+        raise OffloadUnavailableError(f"ctx.offload in {attempt.task_id}", 0.0, 0)
 
     # -------------------------------------------------------------- sync bodies
 

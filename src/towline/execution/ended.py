@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.execution.values import ResultDocument, encode_document
-from towline.modules.outcomes import Cancelled, Failed, Outcome, Skipped, Succeeded, TimedOut
+from towline.modules.outcomes import Cancelled, Failed, Finding, Outcome, Skipped, Succeeded, TimedOut
 from towline.planning.records import StateRecord, TaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from towline.execution.taskrun import TaskRun
     from towline.execution.values import Values
     from towline.planning.records import PlannedTask, TaskState
     from towline.serialization.errors_record import ErrorRecord
-    from towline.state.results import Results
+    from towline.state.results import ResultFile
 
 TEXT_LIMIT = 4_000
 """Characters of an error text in the plan (``planning.md`` section 2)."""
@@ -39,13 +39,18 @@ class EndedTasks:
     exceptions of this run by position, in the order of the journal: the first is the root (RUN-49).
     """
 
-    def __init__(self, values: Values, results: Results, mask: Callable[[str], str]) -> None:
+    def __init__(self, values: Values, results: ResultFile, mask: Callable[[str], str]) -> None:
         self._values, self._results, self._mask = values, results, mask
         self.errors: dict[int, BaseException] = {}
+        self.failed: list[int] = []
+        """Places of failed and timed out tasks in the order of the journal."""
+        self.blocked_findings: dict[int, tuple[Finding, ...]] = {}
 
     def keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
         """Remember an outcome for dependents and the report."""
         self._values.keep(position, outcome, None if run is None else run.payload)
+        if isinstance(outcome, Failed | TimedOut):
+            self.failed.append(position)
         if run is not None and run.error is not None and not isinstance(outcome, Succeeded | Skipped):
             self.errors[position] = run.error
 
@@ -56,17 +61,13 @@ class EndedTasks:
         row: PlannedTask,
         outcome: Outcome[Any],
         run: TaskRun | None,
-        stored: list[Awaitable[None]],
     ) -> tuple[StateRecord, dict[str, Any]]:
-        """Store the result and describe the transition, for the journal and for whoever looks.
-
-        A store that is not done at once adds what to await to ``stored``.
-        """
+        """Store the result and describe the transition, for the journal and for whoever looks."""
         kind = type(outcome)
         state = STATES[kind]
         if kind is Succeeded and run is not None and run.payload is None and not outcome.findings and not outcome.artifacts:
             return self._plain_success(next_seq(), at, row, outcome, run)
-        digest, offset = self._store(row, outcome, run, stored)
+        digest, offset = self._store(row, outcome, run)
         reason = outcome.reason
         error = self._shown(outcome.error) if isinstance(outcome, Failed | TimedOut) else None
         record = StateRecord(
@@ -116,14 +117,14 @@ class EndedTasks:
         row: PlannedTask,
         outcome: Succeeded[Any],
         run: TaskRun,
-        stored: list[Awaitable[None]],
     ) -> tuple[StateRecord, dict[str, Any]]:
         """Describe a gate that blocks: pending again, its findings stored and counted (PLAN-51)."""
+        self.blocked_findings[run.position] = outcome.findings
         found = Counter(one.code for one in outcome.findings if one.severity == "blocking")
         listed = ", ".join(f"{code} {count}" if len(found) > 1 else code for code, count in sorted(found.items()))
         total = sum(found.values())
         text = f"{total} blocking finding{'s' if total > 1 else ''}: {listed}"
-        digest, offset = self._store(row, outcome, run, stored)
+        digest, offset = self._store(row, outcome, run)
         record = StateRecord(
             seq=next_seq(),
             at=at,
@@ -139,17 +140,13 @@ class EndedTasks:
         )
         return record, _event_data(row, record)
 
-    def _store(
-        self, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None, stored: list[Awaitable[None]]
-    ) -> tuple[str | None, int | None]:
+    def _store(self, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None) -> tuple[str | None, int | None]:
         if run is None or (run.payload is None and not outcome.findings):
             return None, None
         value = None if run.payload is None else msgspec.Raw(run.payload)
         document = encode_document(ResultDocument(value=value, findings=outcome.findings))
-        kept = self._results.append(row.id, document)
-        if kept.waiting is not None:
-            stored.append(kept.waiting)
-        return kept.digest, kept.offset
+        place = self._results.append(row.id, document)
+        return place.digest, place.offset
 
     def _shown(self, error: ErrorRecord) -> TaskError:
         text = self._mask(error.text)[:TEXT_LIMIT]
@@ -189,6 +186,8 @@ def _event_data(row: PlannedTask, record: StateRecord) -> dict[str, Any]:
         value = getattr(record, name)
         if value is not None:
             data[name] = value
+    if record.ignored:
+        data["ignored"] = True
     if record.error is not None:
         data["error"] = {"type": record.error.type, "text": record.error.text, "where": record.error.where}
     return data

@@ -31,9 +31,10 @@ from towline.execution.scheduling import (
     Tick,
     WakeAt,
 )
+from towline.execution.shown import parts_of
 from towline.execution.taskrun import TaskRun
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
-from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, StateRecord
+from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, ProgressRecord, StateRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -66,19 +67,23 @@ class Engine:
         ended_tasks: EndedTasks,
         growth: Growth,
         make_run: Callable[[int, PlannedTask], TaskRun],
+        decided: Callable[[int], Outcome[Any] | None],
+        forget: Callable[[TaskRun], None],
         clock: Clock,
         worker_id: str,
     ) -> None:
         self._writer, self._scheduler, self._events, self._output = writer, scheduler, events, output
-        self._ended_tasks, self._growth, self._make_run = ended_tasks, growth, make_run
+        self._ended_tasks, self._growth = ended_tasks, growth
+        self._make_run, self._decided, self._forget = make_run, decided, forget
         self._clock, self._worker_id = clock, worker_id
         self.runner: Runner  # set by whoever composes both: each knows the other
-        self._tasks = writer.document.tasks
+        self._tasks = writer.plan.document.tasks
         self._loop = asyncio.get_running_loop()
         self._inbox: list[SchedulerEvent | tuple[TaskRun, Outcome[Any]]] = []
         self._decisions: list[Decision] = []
         self._marks: list[tuple[TaskRun, asyncio.Future[None]]] = []
         self._running: dict[int, TaskRun] = {}
+        self._checkpoints: dict[str, tuple[int, int | None]] = {}
         self._turn_due = False
         self._writing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -143,6 +148,19 @@ class Engine:
         )
         self._events.emit([event])
 
+    def retrying(self, run: TaskRun, outcome: Outcome[Any], pause_s: float) -> None:
+        """Show that an attempt failed and another one follows."""
+        error = getattr(outcome, "error", None)
+        data: dict[str, Any] = {"state": "backing_off", "wait_s": round(pause_s, 3)}
+        if error is not None:
+            data["error"] = f"{error.type_name}: {error.text}"
+        self.show("attempt", run, data)
+
+    def checkpoint(self, run: TaskRun, done: int, total: int | None) -> None:
+        """Keep the counts of a durable cursor write in the plan."""
+        self._checkpoints[run.row.id] = (done, total)
+        self._kick()
+
     # -------------------------------------------------------------- turns
 
     def _push(self, event: SchedulerEvent) -> None:
@@ -163,23 +181,17 @@ class Engine:
             turn = _Turn(moment(self._clock.now()))
             self._hear(turn)
             self._carry_out(turn)
-            waiting = None
-            if turn.records and not turn.stored:
-                waiting = self._writer.write(turn.records)
+            waiting = self._writer.write(turn.records) if turn.records else None
         except Exception as error:  # noqa: BLE001 - whatever breaks a turn ends the run, loudly
             self._break_down(error)
             return
-        if waiting is None and not turn.stored:
+        if waiting is None:
             self._after_write(turn)
         else:
             self._writing = self._loop.create_task(self._wait_and_go_on(waiting, turn))
 
     async def _wait_and_go_on(self, waiting: Awaitable[None] | None, turn: _Turn) -> None:
         try:
-            for stored in turn.stored:
-                await stored  # results first: a record never names one that is not there
-            if turn.stored:
-                waiting = self._writer.write(turn.records)
             if waiting is not None:
                 await waiting
         except Exception as error:  # noqa: BLE001 - as in _turn
@@ -199,6 +211,8 @@ class Engine:
                 decisions += scheduler.on(self._record_outcome(turn, run, outcome), now)
             else:
                 decisions += scheduler.on(item, now)  # type: ignore[arg-type]
+        if self._checkpoints:
+            self._record_checkpoints(turn)
         marks, self._marks = self._marks, []
         for run, marked in marks:
             self._record_running(turn, run)
@@ -281,17 +295,15 @@ class Engine:
         turn = _Turn(moment(self._clock.now()))
         try:
             for join in joins:
-                grown = await self._growth.grow(join, turn.at)
+                grown = await self._growth.grow(join, self._writer.next_seq)
                 if isinstance(grown, Failed):
                     self._inbox.append(self._record_final(turn, join, self._tasks[join], grown, None))
                     continue
-                record, children = grown
-                waiting = self._writer.write([record])
-                if waiting is not None:
-                    await waiting
+                children = await self._writer.expand(grown)
                 self._growth.planned(join, children)
-                data = {"join": self._tasks[join].id, "part": 1, "parts": 1, "tasks": [child.id for child in children]}
-                turn.events.append(self._events.event("tasks_added", turn.at, data))
+                for part in parts_of(children):
+                    part["join"] = self._tasks[join].id
+                    turn.events.append(self._events.event("tasks_added", turn.at, part))
                 self._inbox.append(Grown(join, tuple(children)))
         except Exception as error:  # noqa: BLE001 - as in _turn
             self._writing = None
@@ -301,8 +313,18 @@ class Engine:
 
     # -------------------------------------------------------------- records and events of transitions
 
+    def _record_checkpoints(self, turn: _Turn) -> None:
+        checkpoints, self._checkpoints = self._checkpoints, {}
+        for task, (done, total) in checkpoints.items():
+            seq = self._writer.next_seq()
+            turn.records.append(ProgressRecord(seq=seq, at=turn.at, task=task, done=done, total=total))
+
     def _dispatch(self, turn: _Turn, position: int) -> None:
         row = self._tasks[position]
+        outcome = self._decided(position)
+        if outcome is not None:
+            self._inbox.append(self._record_final(turn, position, row, outcome, None))
+            return
         run = self._make_run(position, row)
         if run.kind.is_plain:
             self._record_running(turn, run)
@@ -328,7 +350,8 @@ class Engine:
 
     def _record_outcome(self, turn: _Turn, run: TaskRun, outcome: Outcome[Any]) -> SchedulerEvent:
         row = run.row
-        self._output.task_ended(row.id)
+        self._output.task_ended(run.attempt)
+        self._forget(run)
         if row.gate and type(outcome) is Succeeded and any(one.severity == "blocking" for one in outcome.findings):
             return self._record_blocked(turn, run, outcome)
         return self._record_final(turn, run.position, row, outcome, run)
@@ -336,7 +359,7 @@ class Engine:
     def _record_final(
         self, turn: _Turn, position: int, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None
     ) -> Finished:
-        record, data = self._ended_tasks.record(self._writer.next_seq, turn.at, row, outcome, run, turn.stored)
+        record, data = self._ended_tasks.record(self._writer.next_seq, turn.at, row, outcome, run)
         turn.records.append(record)
         turn.events.append(
             self._events.event("task_state", turn.at, data, row.id, record.epoch, outcome.attempts or None)
@@ -349,7 +372,7 @@ class Engine:
     def _record_blocked(self, turn: _Turn, run: TaskRun, outcome: Succeeded[Any]) -> Blocked:
         """A gate found something that blocks: back to pending, findings kept (PLAN-51)."""
         row = run.row
-        record, data = self._ended_tasks.blocked(self._writer.next_seq, turn.at, row, outcome, run, turn.stored)
+        record, data = self._ended_tasks.blocked(self._writer.next_seq, turn.at, row, outcome, run)
         turn.records.append(record)
         turn.events.append(self._events.event("task_state", turn.at, data, row.id, record.epoch, outcome.attempts))
         return Blocked(run.position)
@@ -367,7 +390,7 @@ class Engine:
 class _Turn:
     """What one turn makes durable, shows and starts."""
 
-    __slots__ = ("at", "cancel", "events", "expand", "marked", "records", "starts", "stored")
+    __slots__ = ("at", "cancel", "events", "expand", "marked", "records", "starts")
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -377,6 +400,5 @@ class _Turn:
         self.cancel: list[Cancel] = []
         self.expand: list[int] = []
         self.marked: list[asyncio.Future[None]] = []
-        self.stored: list[Awaitable[None]] = []
 
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from towline.planning.document import apply, compaction_due, encode_chunks
+from towline.planning.document import compaction_due, encode_slices
+from towline.planning.live import apply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from towline.planning.records import JournalRecord, PlanDocument, PlannedTask
+    from towline.planning.live import LivePlan
+    from towline.planning.records import ExpandRecord, JournalRecord, PlannedTask
     from towline.state.planfile import PlanFile
 
 
 class PlanWriter:
-    """Writes records to the journal, then applies them to the rows.
-
-    ``rows`` finds a task's row by id. What :meth:`write` was given is durable when it returns ``None``,
+    """Writes records to the journal, then applies them to the plan. What :meth:`write` was given is durable when it returns ``None``,
     or when the awaitable that it returns is done; only then may anything be shown or started.
 
     Raises:
         StateLostError: A write failed; nothing may go on after it (PLAN-18).
     """
 
-    def __init__(self, document: PlanDocument, rows: dict[str, PlannedTask], plan_file: PlanFile) -> None:
-        self.document, self.rows, self._file = document, rows, plan_file
-        self._seq = document.applied_seq
+    def __init__(self, plan: LivePlan, plan_file: PlanFile) -> None:
+        self.plan, self._file = plan, plan_file
+        self._seq = plan.document.applied_seq
         self._since_snapshot = 0
 
     def next_seq(self) -> int:
@@ -37,6 +37,14 @@ class PlanWriter:
     def last_seq(self) -> int:
         """The number that was given out last."""
         return self._seq
+
+    async def expand(self, record: ExpandRecord) -> tuple[PlannedTask, ...]:
+        """Record the children of an ``each`` module and return their rows (PLAN-57)."""
+        waiting = self._file.append([record])
+        if waiting is not None:
+            await waiting
+        self._since_snapshot += 1
+        return apply(self.plan, record)
 
     def write(self, records: Sequence[JournalRecord]) -> Awaitable[None] | None:
         """Make one turn's records durable and apply them."""
@@ -51,25 +59,25 @@ class PlanWriter:
         self._apply(records)
 
     def _apply(self, records: Sequence[JournalRecord]) -> None:
-        document, rows = self.document, self.rows
+        plan = self.plan
         for record in records:
-            apply(document, rows, record)
+            apply(plan, record)
         self._since_snapshot += len(records)
 
     @property
     def snapshot_is_due(self) -> bool:
         """Whether the journal has outgrown the plan (PLAN-23)."""
-        return compaction_due(self._since_snapshot, len(self.document.tasks))
+        return compaction_due(self._since_snapshot, len(self.plan.document.tasks))
 
     async def snapshot(self, at: str) -> None:
         """Write ``plan.json`` anew, then an empty journal; no :meth:`write` may be under way."""
-        document = self.document
+        document = self.plan.document
         document.generation += 1
         document.applied_seq = self._seq
         document.updated_at = at
         self._since_snapshot = 0
         await self._file.write_snapshot(
-            encode_chunks(document),
+            encode_slices(self.plan.snapshot()),
             generation=document.generation,
             plan_id=document.plan_id,
             owner_epoch=document.owner.epoch if document.owner else 0,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from towline.errors.run import ConditionError, EngineError
-from towline.errors.values import ResultTooLargeError, ValueTravelError
+from towline.errors.values import ValueTravelError
 from towline.execution.output import current_attempt
 from towline.execution.stopping import Stopper
 from towline.execution.taskrun import Phase, TaskRun
@@ -76,6 +76,8 @@ class Runner:
         current_task.set(run.row.id)
         current_attempt.set(run.attempt)
         try:
+            if run.inputs is None:
+                await self._around.load(run)
             if run.kind.is_plain:
                 outcome = await self._attempts.run(run)
             else:
@@ -193,19 +195,17 @@ class Runner:
         if codec is None or not run.kind.store_value:
             return outcome
         try:
-            run.payload = codec.encode(outcome.value)
-        except ResultTooLargeError as error:
-            return self._unstored(run, outcome, error)
+            run.payload = codec.encode(outcome.value, workdir=run.attempt.workdir)
         except ValueTravelError as error:
             return self._unstored(run, outcome, error)
-        secret = self._around.secret_in(run.payload)
-        if secret is not None:
-            return self._unstored(run, outcome, secret) if self._around.secrets_fail else outcome
+        secret = self._around.secret_in(run)
+        if secret is not None and self._around.secrets_fail:
+            return self._failed(run, secret)
         return outcome
 
     def _unstored(self, run: TaskRun, outcome: Succeeded[Any], error: Exception) -> Outcome[Any]:
         """Say what an unstorable value means: a failure where values must travel, else a warning (SER-03, SER-09)."""
-        if self._around.values_must_travel or self._around.secrets_fail:
+        if self._around.values_must_travel:
             run.error = error
             return self._failed(run, error)
         self._around.warn_not_stored(run, error)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from towline.errors.artifacts import ArtifactMissingError
-from towline.errors.values import SecretInResultError
+from towline.errors.secrets import SecretInResultError
 from towline.modules.outcomes import Succeeded
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from towline.artifacts.store import ArtifactStore
     from towline.execution.cached import CachedRuns
     from towline.execution.doors import NodeDoors
+    from towline.execution.growth import Growth
     from towline.execution.options import Options
     from towline.execution.output import Output
     from towline.execution.taskrun import TaskRun
@@ -38,6 +39,7 @@ class Surroundings:
         doors: NodeDoors,
         built: BuiltPlan,
         values: Values,
+        growth: Growth,
         artifacts: ArtifactStore,
         cache: CachedRuns | None,
         output: Output,
@@ -47,13 +49,20 @@ class Surroundings:
         values_must_travel: bool,
         show: Callable[[str, TaskRun, dict[str, Any]], None],
     ) -> None:
-        self.doors, self._built, self._values = doors, built, values
+        self.doors, self._built, self._values, self._growth = doors, built, values, growth
         self._artifacts, self._cache, self._output = artifacts, cache, output
         self._masker, self._threads, self._options = masker, threads, options
         self._show = show
         self.values_must_travel = values_must_travel
         self.secrets_fail = options.secret_in_result == "fail"
         doors.surroundings = self
+
+    # -------------------------------------------------------------- inputs
+
+    async def load(self, run: TaskRun) -> None:
+        """Read what is not in memory: kept results of dependencies, the item of an ``each`` task."""
+        run.attempt.item = await self._growth.item_of(run.position)
+        run.inputs = await self._values.load_inputs(run.position)
 
     # -------------------------------------------------------------- artifacts
 
@@ -67,9 +76,9 @@ class Surroundings:
         from towline.artifacts.restoring import restore
         from towline.identity import segment
 
-        for use in self._built.artifacts[run.position]:
+        for use in self._built.artifacts[self._values.joined(run.position)]:
             for producer in use.tasks:
-                task = self._built.tasks[producer]
+                task = self._values.task(producer)
                 reference = await self._reference(producer, use.artifact)
                 into = run.attempt.workdir / use.into
                 if use.many:
@@ -87,7 +96,7 @@ class Surroundings:
         """Store what the task declared to produce (ART-03, ART-04)."""
         from towline.artifacts.collecting import collect
 
-        demanded = self._built.demanded.get(run.position, {})
+        demanded = self._built.demanded.get(self._values.joined(run.position), {})
         references = list(run.artifacts)
         for name, pattern in run.kind.spec.settings.produces.items():
             reference = await collect(self._artifacts, run.row.id, name, pattern, run.attempt.workdir)
@@ -128,7 +137,7 @@ class Surroundings:
         """Find the references of a declared dependency's artifact; a list for an expanded module."""
         from towline.errors.declaration import UndeclaredDependencyError
 
-        known = {self._built.tasks[one].module for one in self._built.depends_on[run.position]}
+        known = {self._built.tasks[one].module for one in self._built.depends_on[self._values.joined(run.position)]}
         if module not in known:
             raise UndeclaredDependencyError(run.kind.spec.name, module)
         found = [
@@ -196,12 +205,12 @@ class Surroundings:
         text = f"the result is not stored, a resume that needs it runs {run.row.id} again: {error}"
         self._output.log(run.attempt, "warning", text)
 
-    def secret_in(self, payload: bytes, run: TaskRun) -> SecretInResultError | None:
+    def secret_in(self, run: TaskRun) -> SecretInResultError | None:
         """Look for a registered secret in an encoded result (SEC-09)."""
-        if self._masker.is_empty:
+        if not self._masker.values:
             return None
-        text = payload.decode("utf-8", "replace")
-        if self._masker.mask(text) == text:
+        text = (run.payload or b"").decode("utf-8", "replace")
+        if not self._masker.contains(text):
             return None
         error = SecretInResultError(run.row.id)
         if not self.secrets_fail:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
+    import concurrent.futures
     from collections.abc import Callable
 
     from towline.artifacts.records import ArtifactRef
@@ -76,10 +77,12 @@ class TaskRun:
         "asyncio_task",
         "attempt",
         "body",
+        "commands",
         "deadline",
-        "decided_conditions",
         "error",
+        "finding_keys",
         "findings",
+        "findings_dropped",
         "first_attempt",
         "in_flight",
         "inputs",
@@ -89,14 +92,16 @@ class TaskRun:
         "payload",
         "phase",
         "position",
+        "progress_due_at",
         "row",
         "started_at",
+        "steps",
         "stop",
         "stopping",
         "tries",
     )
 
-    def __init__(self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any]) -> None:
+    def __init__(self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None) -> None:
         self.position, self.row, self.kind, self.attempt, self.inputs = position, row, kind, attempt, inputs
         self.first_attempt = row.attempts
         self.tries = 0
@@ -116,8 +121,12 @@ class TaskRun:
         self.body: Any = None
         self.findings: list[Finding] = []
         self.artifacts: tuple[ArtifactRef, ...] = ()
-        self.decided_conditions: frozenset[int] = frozenset()
-        self.in_flight: set[asyncio.Future[Any]] = set()
+        self.finding_keys: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        self.findings_dropped = 0
+        self.progress_due_at = 0.0
+        self.commands = 0
+        self.steps: Any = None
+        self.in_flight: set[concurrent.futures.Future[Any]] = set()
         """Calls of a sync body's context that run on the loop; a stop cancels them."""
 
     def ask_to_stop(self, why: str) -> bool:

@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from towline.errors.state import ResultCorruptError
 from towline.modules.outcomes import Finding, Outcome, Reason, Skipped, Succeeded
+
+from towline.state.results import ResultPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import PurePath
 
-    from towline.planning.graph import BuiltPlan, InputUse
+    from towline.artifacts.records import ArtifactRef
+    from towline.planning.built import BuiltPlan, TaskInput
     from towline.planning.records import PlannedTask
     from towline.serialization.codec import Codec
-    from towline.state.results import Results
+    from towline.state.results import ResultFile
 
 
 class ResultDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,12 +40,49 @@ class Values:
     """
 
     def __init__(
-        self, built: BuiltPlan, codecs: Mapping[str, Codec | None], results: Results, *, copies: bool
+        self,
+        built: BuiltPlan,
+        tasks: Sequence[PlannedTask],
+        codecs: Mapping[str, Codec | None],
+        results: ResultFile,
+        *,
+        copies: bool,
+        workdir: PurePath,
     ) -> None:
-        self._built, self._codecs, self._results, self._copies = built, codecs, results, copies
-        self._tasks: Sequence[PlannedTask] = built.tasks
+        self._built, self._tasks, self._codecs, self._results, self._copies = built, tasks, codecs, results, copies
+        self._workdir = workdir
         self.outcomes: dict[int, Outcome[Any]] = {}
         self._payloads: dict[int, bytes] = {}
+        self._children: dict[int, list[int]] = {}
+        self._join_of: dict[int, int] = {}
+        for position in range(len(built.tasks), len(tasks)):
+            self._adopt(position)
+
+    def _adopt(self, position: int) -> None:
+        parent = self._tasks[position].parent
+        assert parent is not None
+        join = self._built.index[parent]
+        self._join_of[position] = join
+        self._children.setdefault(join, []).append(position)
+
+    def grown(self, join: int, positions: Sequence[int]) -> None:
+        """Take the children of an ``each`` module, in item order; they stand at the end of the plan."""
+        self._children[join] = list(positions)
+        for position in positions:
+            self._join_of[position] = join
+
+    def task(self, position: int) -> PlannedTask:
+        """The row of a task."""
+        return self._tasks[position]
+
+    def joined(self, position: int) -> int:
+        """The place in the built plan whose wiring a task has: its join's, or its own."""
+        return self._join_of.get(position, position)
+
+    def tasks_of(self, module: str) -> list[int]:
+        """The tasks of a module in key order, children of an ``each`` module in item order."""
+        places = self._built.tasks_of.get(module, ())
+        return [one for place in places for one in self._children.get(place, [place])]
 
     def keep(self, position: int, outcome: Outcome[Any], payload: bytes | None) -> None:
         """Remember how a task ended; ``payload`` is its encoded value."""
@@ -50,15 +92,15 @@ class Values:
 
     def inputs(self, position: int) -> dict[str, Any] | None:
         """Give the inputs of a task, or ``None`` when one of them has to be read from the store first."""
-        uses = self._built.inputs[position]
+        uses = self._built.inputs[self.joined(position)]
         if not uses:
             return {}
         gathered: dict[str, Any] = {}
         for use in uses:
-            for one in use.positions:
+            for one in use.tasks:
                 if not self._is_here(one):
                     return None
-            gathered[use.param] = self._gather(use)
+            gathered[use.param] = self._gather(use, self._tasks[position].key)
         return gathered
 
     async def load_inputs(self, position: int) -> dict[str, Any]:
@@ -67,8 +109,8 @@ class Values:
         Raises:
             ResultCorruptError: A stored result does not match its digest (PLAN-37).
         """
-        for use in self._built.inputs[position]:
-            for one in use.positions:
+        for use in self._built.inputs[self.joined(position)]:
+            for one in use.tasks:
                 await self.load(one)
         inputs = self.inputs(position)
         assert inputs is not None
@@ -77,7 +119,7 @@ class Values:
     def _is_here(self, position: int) -> bool:
         if position in self.outcomes:
             return True
-        children = self._built.children.get(position)
+        children = self._children.get(position)
         if children is not None:
             return all(child in self.outcomes for child in children)
         return self._tasks[position].state != "succeeded"
@@ -87,7 +129,7 @@ class Values:
         known = self.outcomes.get(position)
         if known is not None:
             return known
-        children = self._built.children.get(position)
+        children = self._children.get(position)
         if children is not None:
             for child in children:
                 await self.load(child)
@@ -102,11 +144,14 @@ class Values:
         value: Any = None
         findings: tuple[Finding, ...] = ()
         if row.result_digest is not None:
-            document = decode_document(await self._results.read(row.id, row.result_digest, row.result_at))
+            data = await self._results.read(row.id, ResultPlace(row.result_digest, row.result_at))
+            if data is None:
+                raise ResultCorruptError("results", row.id, row.result_digest, "nothing")
+            document = decode_document(data)
             findings = document.findings
             codec = self._codecs.get(row.module)
             if document.value is not None and codec is not None:
-                value = codec.decode(bytes(document.value))
+                value = codec.decode(bytes(document.value), workdir=self._workdir)
                 if self._copies:
                     self._payloads[position] = bytes(document.value)
         return Succeeded(
@@ -122,23 +167,32 @@ class Values:
 
     # -------------------------------------------------------------- one input
 
-    def _gather(self, use: InputUse) -> Any:
-        if use.kind == "outcome":
-            outcomes = [self._outcome(one) for one in self._spread(use)]
-            return outcomes if use.many else outcomes[0]
+    def _gather(self, use: TaskInput, key: str | None) -> Any:
         if use.many:
-            return [self._value(one) for one in self._spread(use)]
-        return self._value(use.positions[0]) if use.positions else None
+            spread = self._spread(use)
+            return [self.outcome(one) if use.use == "outcome" else self._value(one) for one in spread]
+        if not use.tasks:
+            return None
+        one = self._paired(use.tasks[0], key)
+        return self.outcome(one) if use.use == "outcome" else self._value(one)
 
-    def _spread(self, use: InputUse) -> list[int]:
+    def _paired(self, position: int, key: str | None) -> int:
+        """Of an ``each`` module, the child with the reader's own key (MOD-19)."""
+        for child in self._children.get(position, ()):
+            if self._tasks[child].key == key:
+                return child
+        return position
+
+    def _spread(self, use: TaskInput) -> list[int]:
         """Put the children of an ``each`` module in the place of their join."""
         spread: list[int] = []
-        for one in use.positions:
-            children = self._built.children.get(one)
-            spread += [one] if children is None or not use.many else children
+        for one in use.tasks:
+            children = self._children.get(one)
+            spread += [one] if children is None else children
         return spread
 
-    def _outcome(self, position: int) -> Outcome[Any]:
+    def outcome(self, position: int) -> Outcome[Any]:
+        """How a task ended, in this run or before."""
         return self.outcomes.get(position) or _as_outcome(self._tasks[position])
 
     def _value(self, position: int) -> Any:
@@ -149,8 +203,13 @@ class Values:
             payload = self._payloads.get(position)
             codec = self._codecs.get(self._tasks[position].module)
             if payload is not None and codec is not None:
-                return codec.decode(payload)
+                    return codec.decode(payload, workdir=self._workdir)
         return outcome.value
+
+    def artifacts_of(self, position: int) -> Sequence[ArtifactRef]:
+        """The artifact references of a task's accepted outcome, or of the kept one."""
+        outcome = self.outcomes.get(position)
+        return outcome.artifacts if outcome is not None else self._tasks[position].artifacts or ()
 
     def items_of(self, position: int) -> Any:
         """The value of an ``each`` source, for its expansion."""

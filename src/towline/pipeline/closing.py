@@ -1,0 +1,145 @@
+"""After the run: the report, and what is kept of it for later runs (REP-01 to 05)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from towline.clock import moment
+from towline.execution.report import (
+    EXIT_CODES,
+    FailureReport,
+    RunReport,
+    TaskReport,
+    here,
+    peak_and_mean,
+)
+from towline.modules.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
+from towline.modules.reference import spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from towline.modules.outcomes import Finding
+    from towline.pipeline.session import Session
+    from towline.planning.records import PlannedTask
+
+
+async def finished_report(session: Session, status: str, started_at: float, duration_s: float) -> RunReport:
+    """Describe how a run ended, from the plan's rows and the outcomes of this process."""
+    document = session.opened.plan.document
+    rows = document.tasks
+    host, python, ci = here()
+    findings: list[Finding] = []
+    spans: list[tuple[float, float]] = []
+    reports = []
+    for position, row in enumerate(rows):
+        outcome = session.outcome_of(position)
+        if outcome is not None:
+            findings += outcome.findings
+            if outcome.started_at is not None:
+                spans.append((outcome.started_at, outcome.finished_at))
+        reports.append(_task_report(row, outcome, session))
+    findings += [finding for found in session.ended_tasks.blocked_findings.values() for finding in found]
+    counts = Counter(row.state for row in rows if not row.join)
+    peak, mean = peak_and_mean(spans, duration_s)
+    busy = sum(end - start for start, end in spans)
+    metrics: dict[str, float] = {
+        "task_seconds": round(busy, 6),
+        "parallelism": round(busy / duration_s, 3) if duration_s else 0.0,
+        "peak": peak,
+        "mean": round(mean, 3),
+        "cache_hits": sum(1 for one in reports if one.origin == "cached"),
+    }
+    code = EXIT_CODES[status] if status != "cancelled" else session.exit_code_of_cancel
+    return RunReport(
+        run_id=session.run_id,
+        pipeline=document.pipeline,
+        program=document.program,
+        params_digest=document.params_digest,
+        status=status,  # type: ignore[arg-type]
+        exit_code=code,
+        started_at=moment(started_at),
+        finished_at=moment(session.clock.now()),
+        duration_s=round(duration_s, 6),
+        host=host,
+        python=python,
+        ci=ci,
+        counts=dict(sorted(counts.items())),
+        metrics=metrics,
+        failures=_failures(session, rows),
+        findings=tuple(findings),
+        tasks=tuple(reports),
+        commands=session.command_count,
+        warnings=tuple(session.warnings),
+    ).with_values(_finder(session))
+
+
+def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, session: Session) -> TaskReport:
+    duration = None
+    if outcome is not None and outcome.started_at is not None:
+        duration = round(outcome.finished_at - outcome.started_at, 6)
+    origin = outcome.origin if isinstance(outcome, Succeeded) else None
+    if origin is None and row.state == "succeeded" and not row.join:
+        origin = "kept"
+    return TaskReport(
+        id=row.id,
+        module=row.module,
+        key=row.key,
+        state=row.state,
+        reason=row.reason,
+        reason_text=row.reason_text,
+        blocked_by=row.blocked_by,
+        origin=origin,
+        gate=row.gate,
+        ignored=row.ignored,
+        abandoned=isinstance(outcome, TimedOut | Cancelled) and outcome.abandoned,
+        attempts=row.attempts,
+        worker_id=row.worker,
+        duration_s=duration,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        done=row.done,
+        total=row.total,
+        commands=session.commands_of.get(row.id, 0),
+        artifacts=row.artifacts or (),
+        error=f"{row.error.type}: {row.error.text}" if row.error else None,
+    )
+
+
+def _failures(session: Session, rows: list[PlannedTask]) -> tuple[FailureReport, ...]:
+    """The failures that were not ignored, in journal order: the root first (RUN-49)."""
+    mask = session.masker.mask
+    failures = []
+    for position in session.ended_tasks.failed:
+        outcome = session.outcome_of(position)
+        if not isinstance(outcome, Failed | TimedOut) or outcome.ignored:
+            continue
+        error = outcome.error
+        failures.append(
+            FailureReport(
+                task=outcome.task_id,
+                state=rows[position].state,
+                error_type=error.type_name,
+                text=mask(error.text),
+                traceback=mask(error.traceback),
+                attempt=outcome.attempts,
+                worker_id=outcome.worker_id,
+                notes=tuple(mask(note) for note in error.notes),
+            )
+        )
+    return tuple(failures)
+
+
+def _finder(session: Session) -> Callable[[Any], Any]:
+    """Make what ``report.outcome_of`` asks: outcomes by module, those kept from earlier runs included."""
+
+    def find(module: Any) -> Any:
+        spec = spec_of(module)
+        places = session.values.tasks_of(spec.name)
+        if not places and not spec.is_expanded:
+            raise LookupError(f"{spec.name} is not in the plan of {session.run_id}")
+        outcomes = [session.values.outcome(place) for place in places]
+        return outcomes if spec.is_expanded else outcomes[0]
+
+    return find

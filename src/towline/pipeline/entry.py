@@ -1,0 +1,35 @@
+"""The two sync doors: what must hold before an event loop is started (MOD-26, RUN-45)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from towline.errors.run import RunningLoopError
+from towline.modules.target import refuse_while_loading
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+
+
+def refuse_inner_loop(call: str) -> None:
+    """Refuse a sync door where it cannot work.
+
+    Raises:
+        RunningLoopError: A loop is running in this thread.
+        TargetLoadError: The program is just being loaded as a target; a second run would start.
+    """
+    refuse_while_loading(call)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RunningLoopError(call)
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a new loop."""
+    with asyncio.Runner() as runner:
+        return runner.run(work)

@@ -1,0 +1,317 @@
+"""One run from the request to the report: opens the state, composes the engine, closes what it opened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from towline.clock import Clock, SystemClock, moment
+from towline.events.log import EventLog
+from towline.execution.attempts import Attempts
+from towline.execution.deadlines import Deadlines
+from towline.execution.doors import NodeDoors
+from towline.execution.ended import EndedTasks
+from towline.execution.engine import Engine
+from towline.execution.growth import Growth
+from towline.execution.observers import Observers
+from towline.execution.output import Output
+from towline.execution.plan_writer import PlanWriter
+from towline.execution.run_folder import RunFolder
+from towline.execution.runner import Runner
+from towline.execution.scheduler import Scheduler
+from towline.execution.shown import parts_of
+from towline.execution.stopping import Stopper
+from towline.execution.surroundings import Surroundings
+from towline.execution.taskrun import TaskRun
+from towline.execution.threads import ThreadPool
+from towline.execution.values import Values
+from towline.masking.masker import Masker
+from towline.modules.doors import Attempt
+from towline.pipeline.program import kinds_of, limits_of, rules_of
+from towline.planning.records import RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from towline.execution.observers import Observer
+    from towline.execution.report import RunReport
+    from towline.execution.run_request import RunRequest
+    from towline.modules.outcomes import Outcome
+    from towline.pipeline.opening import OpenedPlan
+    from towline.pipeline.program import Program
+    from towline.planning.built import BuiltPlan
+    from towline.planning.records import PlannedTask
+
+
+class Session:
+    """The composition of one local run. Built once the plan is durable; ``run`` drives it to its end."""
+
+    def __init__(
+        self, program: Program, request: RunRequest, built: BuiltPlan, opened: OpenedPlan, clock: Clock
+    ) -> None:
+        self.program, self.request, self.built, self.opened, self.clock = program, request, built, opened, clock
+        options, loop = request.options, asyncio.get_running_loop()
+        self._loop = loop
+        self._tasks: set[asyncio.Future[None]] = set()
+        self.warnings: list[str] = list(opened.warnings)
+        self.masker = Masker()
+        self.run_id = opened.run_id
+        self.workdir = request.workdir or Path.cwd()
+        self.worker_id = "local"
+        self.params = program.params_for(request.params)
+        self.folder = RunFolder(opened.append_for(self.run_id), loop.call_later, self._log_trouble, self._spawn)
+        self.events = EventLog(
+            source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.event_lines
+        )
+        self.output = Output(
+            events=self.events,
+            folder=self.folder,
+            mask=self.masker.mask,
+            clock=clock,
+            loop=loop,
+            run_id=self.run_id,
+            echo=not request.watchers,
+        )
+        for watcher in request.watchers:
+            self.events.subscribe(watcher)
+        tasks = opened.plan.document.tasks
+        self._kinds = kinds_of(built, options, must_travel=options.strict_values)
+        codecs = {name: kind.codec for name, kind in self._kinds.items()}
+        self.values = Values(
+            built, tasks, codecs, opened.plan_file.results, copies=options.strict_values, workdir=self.workdir
+        )
+        self.writer = PlanWriter(opened.plan, opened.plan_file)
+        self.ended_tasks = EndedTasks(self.values, opened.plan_file.results, self.masker.mask)
+        self.growth = Growth(built, opened.plan, self.values, max_tasks=options.max_tasks, workdir=self.workdir)
+        self.runs: dict[str, TaskRun] = {}
+        self.commands_of: dict[str, int] = {}
+        self.command_count = 0
+        self.exit_code_of_cancel = 130
+        self.was_cancelled = False
+        """The task that awaits the run was cancelled; it gets its ``CancelledError`` when all is closed."""
+        self.scheduler = Scheduler(
+            tasks, rules_of(built.specs), limits_of(options), opened.estimates, selection=opened.selection
+        )
+        self.engine = Engine(
+            writer=self.writer,
+            scheduler=self.scheduler,
+            events=self.events,
+            output=self.output,
+            ended_tasks=self.ended_tasks,
+            growth=self.growth,
+            make_run=self._make_run,
+            decided=opened.decided,
+            forget=self._forget,
+            clock=clock,
+            worker_id=self.worker_id,
+        )
+        self._deadlines = Deadlines(loop)
+        self._threads = ThreadPool()
+        self.engine.runner = self._runner()
+
+    def _runner(self) -> Runner:
+        options = self.request.options
+        doors = NodeDoors(
+            runs=self.runs,
+            output=self.output,
+            masker=self.masker,
+            cursors=self.opened.cursors,
+            steps=self.opened.steps,
+            show=self.engine.show,
+            checkpoint=self.engine.checkpoint,
+            clock=self.clock,
+            loop=self._loop,
+            plan_id=self.opened.plan.document.plan_id,
+        )
+        stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
+        surroundings = Surroundings(
+            doors=doors,
+            built=self.built,
+            values=self.values,
+            growth=self.growth,
+            artifacts=self.opened.artifacts,
+            cache=self.opened.cache,
+            output=self.output,
+            masker=self.masker,
+            threads=self._threads,
+            options=options,
+            values_must_travel=options.strict_values,
+            show=self.engine.show,
+        )
+        attempts = Attempts(
+            doors=doors,
+            stopper=stopper,
+            threads=self._threads,
+            processes=self.opened.processes,
+            clock=self.clock,
+            random=random.Random(),
+            worker_id=self.worker_id,
+            on_retry=self.engine.retrying,
+        )
+        runner = Runner(
+            host=self.engine,
+            attempts=attempts,
+            stopper=stopper,
+            surroundings=surroundings,
+            hook_timeout_s=options.hook_timeout_s,
+            worker_id=self.worker_id,
+        )
+        return runner
+
+    def _make_run(self, position: int, row: PlannedTask) -> TaskRun:
+        attempt = Attempt(
+            task_id=row.id,
+            module=row.module,
+            key=row.key,
+            run_id=self.run_id,
+            attempt=row.attempts + 1,
+            epoch=row.epoch + 1,
+            worker_id=self.worker_id,
+            workdir=self.workdir,
+            params=self.params,
+        )
+        matrix = self.built.matrix.get(position)
+        if matrix is not None:
+            attempt.matrix = matrix
+        inputs = None if row.parent is not None else self.values.inputs(position)
+        run = TaskRun(position, row, self._kinds[row.module], attempt, inputs)
+        self.runs[row.id] = run
+        return run
+
+    def _forget(self, run: TaskRun) -> None:
+        if run.commands:
+            self.commands_of[run.row.id] = run.commands
+            self.command_count += run.commands
+        if not run.abandoned:
+            self.runs.pop(run.row.id, None)
+
+    # -------------------------------------------------------------- the run
+
+    async def run(self, observers: Sequence[Observer]) -> str:
+        """Announce the plan, run it, and record the end; returns the final status."""
+        feeds = Observers(observers, self.warn)
+        self.feeds = feeds
+        await feeds.run_started(self.opened.shown_plan())
+        self.events.subscribe(feeds.take)
+        self._announce()
+        self.output.install()
+        try:
+            status = await self._drive()
+        finally:
+            self.output.uninstall()
+        self.output.drain()
+        return status
+
+    async def _drive(self) -> str:
+        driving = self._loop.create_task(self.engine.run())
+        try:
+            return await asyncio.shield(driving)
+        except asyncio.CancelledError:
+            if driving.done():
+                raise
+            # The caller was cancelled: that is the first signal. The run ends in order, then the cancel goes on.
+            self.was_cancelled = True
+            self.engine.ask_stop("interrupted")
+            return await driving
+
+    def _announce(self) -> None:
+        at = moment(self.clock.now())
+        document = self.opened.plan.document
+        data: dict[str, Any] = {
+            "pipeline": document.pipeline,
+            "program": document.program,
+            "plan_id": document.plan_id,
+            "run_id": self.run_id,
+        }
+        if self.opened.resumed_from:
+            data["resumed_from"] = self.opened.resumed_from
+        self.events.emit([self.events.event("run_started", at, data)])
+        for part in parts_of(document.tasks):
+            self.events.emit([self.events.event("plan", at, part)])
+        for kind, data in self.opened.announcements:
+            self.events.emit([self.events.event(kind, at, data)])
+
+    async def record_end(self, status: str) -> None:
+        """Write the end of the run to the plan; afterwards nothing is pending of it (PLAN section 3)."""
+        record = RunRecord(
+            seq=self.writer.next_seq(),
+            at=moment(self.clock.now()),
+            run_id=self.run_id,
+            run_state=status,  # type: ignore[arg-type]
+        )
+        waiting = self.writer.write([record])
+        if waiting is not None:
+            await waiting
+
+    def tell_end(self, report: RunReport) -> None:
+        """Emit the last event."""
+        at = moment(self.clock.now())
+        data = {"run_state": report.status, "exit_code": report.exit_code, "counts": report.counts}
+        self.events.close(at)
+        self.events.emit([self.events.event("run_ended", at, data)])
+
+    async def close(self) -> None:
+        """Stop timers and threads, write the last logs."""
+        self._deadlines.close()
+        self._threads.close()
+        await self.folder.close()
+        for task in tuple(self._tasks):
+            await task
+
+    def warn(self, text: str) -> None:
+        """Keep a warning for the report, and show it now."""
+        self.warnings.append(text)
+        self.output.log(None, "warning", text)
+
+    def _log_trouble(self, error: Exception) -> None:
+        self.warnings.append(f"logs and events could not be written, the run goes on: {error}")
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def outcome_of(self, position: int) -> Outcome[Any] | None:
+        """How a task of this run ended, if it did."""
+        return self.values.outcomes.get(position)
+
+
+async def run_session(
+    program: Program, request: RunRequest, observers: Sequence[Observer], clock: Clock | None = None
+) -> tuple[RunReport, BaseException | None]:
+    """Run a program as asked. Returns the report and the exception of the root failure.
+
+    Raises:
+        TowlineError: Nothing ran, or state was lost (exit 4).
+    """
+    from towline.pipeline.closing import finished_report
+    from towline.pipeline.opening import open_run
+
+    clock = clock or SystemClock()
+    started_at = clock.now()
+    started = clock.monotonic()
+    params = program.params_for(request.params)
+    built = program.build(params, request.options, must_travel=request.options.strict_values)
+    opened = await open_run(program, request, built, params, clock)
+    try:
+        session = Session(program, request, built, opened, clock)
+        try:
+            status = await session.run(observers)
+            await session.record_end(status)
+        finally:
+            await session.close()
+        report = await finished_report(session, status, started_at, clock.monotonic() - started)
+        session.tell_end(report)
+        await session.folder.flush()
+        await session.feeds.run_finished(report)
+    finally:
+        await opened.close()
+    if session.was_cancelled:
+        raise asyncio.CancelledError
+    errors = session.ended_tasks.errors
+    return report, next(iter(errors.values()), None)
+
+

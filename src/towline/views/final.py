@@ -1,0 +1,125 @@
+"""The table at the end of a run: every task, then what failed, once (REP-07, CTL-23)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from towline.views.words import clipped, count_words, counts_words, duration_words, reason_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from towline.execution.report import RunReport, TaskReport
+
+ROWS_SHOWN = 200
+"""Above this many tasks only the uncommon ones are listed one by one (REP-12)."""
+
+TRACEBACK_LINES = 20
+MARKS = {
+    "succeeded": "ok",
+    "failed": "FAILED",
+    "timed_out": "TIMED OUT",
+    "skipped": "skipped",
+    "cancelled": "cancelled",
+    "pending": "pending",
+    "queued": "queued",
+    "running": "running",
+}
+
+
+def final_lines(report: RunReport, width: int) -> list[str]:
+    """Write the end of a run for people, at most ``width`` columns wide."""
+    lines = ["", *_table(report, width), ""]
+    lines += _failures(report, width)
+    lines += _blocked(report, width)
+    lines += [clipped(f"warning: {warning}", max(width, 40)) for warning in report.warnings]
+    lines.append(_verdict(report))
+    if report.path:
+        lines.append(f"report: {report.path}")
+    return lines
+
+
+def _table(report: RunReport, width: int) -> list[str]:
+    shown: Sequence[TaskReport] = report.tasks
+    left_out = 0
+    if len(shown) > ROWS_SHOWN:
+        shown = [task for task in shown if task.state != "succeeded" and task.reason not in ("dependency_failed",)]
+        shown = shown[:ROWS_SHOWN]
+        left_out = len(report.tasks) - len(shown)
+    id_width = min(max((len(task.id) for task in shown), default=4), max(16, width * 2 // 5))
+    lines = [_row(task, id_width, width) for task in shown]
+    if left_out:
+        lines.append(f"… and {left_out:,} more tasks: towline show {report.run_id}")
+    return lines
+
+
+def _row(task: TaskReport, id_width: int, width: int) -> str:
+    mark = MARKS[task.state]
+    if task.origin == "kept":
+        mark = "kept"
+    took = duration_words(task.duration_s)
+    counted = count_words(task.done, task.total)
+    why = "" if task.state == "succeeded" and task.origin != "cached" else _why(task)
+    details = ", ".join(one for one in (counted, why) if one)
+    line = f"{clipped(task.id, id_width):<{id_width}}  {mark:<9}  {took:>11}  {details}"
+    return clipped(line.rstrip(), width)
+
+
+def _why(task: TaskReport) -> str:
+    if task.state in ("failed", "timed_out"):
+        return (task.error or "") + (" (ignored)" if task.ignored else "")
+    return reason_words(task.reason, task.reason_text, task.blocked_by)
+
+
+def _failures(report: RunReport, width: int) -> list[str]:
+    lines: list[str] = []
+    for number, failure in enumerate(report.failures):
+        what = "failed" if failure.state == "failed" else "timed out"
+        label = "first failure" if number == 0 else "also"
+        where = f" on {failure.worker_id}" if failure.worker_id else ""
+        lines.append(f"{label}: {failure.task} {what} (attempt {failure.attempt}{where})")
+        lines += [f"    {line}" for line in failure.text.splitlines() or [failure.error_type]]
+        lines += [f"    {line}" for line in own_lines(failure.traceback)]
+        lines += [f"    note: {clipped(note, max(width, 40))}" for note in failure.notes]
+    cascades = sum(1 for task in report.tasks if task.reason in ("dependency_failed", "pipeline_failed"))
+    if cascades:
+        lines.append(f"{cascades:,} more tasks did not run because of that")
+    return lines
+
+
+def _blocked(report: RunReport, width: int) -> list[str]:
+    lines: list[str] = []
+    if report.status != "blocked":
+        return lines
+    for task in report.tasks:
+        if task.reason == "blocked" and task.gate:
+            lines.append(f"blocked: {task.id} - {task.reason_text}")
+    shown = [finding for finding in report.findings if finding.severity == "blocking"]
+    for finding in shown[:10]:
+        text = f"    {finding.code}: {finding.message}"
+        lines.append(clipped(text, max(width, 40)))
+        if finding.suggested_action:
+            lines.append(clipped(f"        -> {finding.suggested_action}", max(width, 40)))
+    if len(shown) > 10:
+        lines.append(f"    … and {len(shown) - 10:,} more: towline show {report.run_id}")
+    lines.append("Act on the findings, then run again with --resume: nothing that is done is repeated.")
+    return lines
+
+
+def _verdict(report: RunReport) -> str:
+    took = duration_words(report.duration_s)
+    return f"{report.pipeline} {report.run_id} {report.status} in {took}: {counts_words(report.counts)}"
+
+
+def own_lines(traceback: str) -> Iterable[str]:
+    """Keep the frames of a traceback that are the user's own, at most 20 lines (REP-07)."""
+    kept: list[str] = []
+    skipping = False
+    for line in traceback.splitlines():
+        if line.startswith("  File "):
+            skipping = "/towline/" in line or "\\towline\\" in line or "<frozen" in line
+        elif not line.startswith(" "):
+            skipping = line.startswith("Traceback")
+        if not skipping:
+            kept.append(line)
+    return kept[-TRACEBACK_LINES:]
