@@ -1,9 +1,10 @@
 """Files that tasks produce and consume: declared by pattern, stored by digest, restored whole or not at all."""
 
+from towline.artifacts.collecting import collect, collect_path
 from towline.artifacts.declaration import check_into, check_name, check_pattern
 from towline.artifacts.directory import DirectoryArtifactStore
-from towline.artifacts.moving import collect, put_path, restore
 from towline.artifacts.records import ArtifactRef
+from towline.artifacts.restoring import restore
 from towline.artifacts.store import ArtifactStore, Stored
 
 __all__ = [
@@ -15,6 +16,6 @@ __all__ = [
     "check_name",
     "check_pattern",
     "collect",
-    "put_path",
+    "collect_path",
     "restore",
 ]
