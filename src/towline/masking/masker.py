@@ -7,7 +7,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from towline.errors.secrets import SecretError, SecretLimitError
-from towline.masking.forms import SHORT, forms_of
 from towline.masking.secret import MASK, Secret, read_secret
 
 if TYPE_CHECKING:
@@ -50,6 +49,9 @@ class Masker:
             SecretError: The value is empty.
             SecretLimitError: It is larger than 64 KiB, or the thousandth and first (SEC-10).
         """
+        # Imported with the first secret, like the automaton.
+        from towline.masking.forms import SHORT, forms_of
+
         if not value:
             raise SecretError("an empty value cannot be masked: it stands everywhere. Leave it unregistered.")
         size = len(value.encode("utf-8", "surrogatepass"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.errors.values import ResultTooLargeError, ResultTypeError, SerializationError
-from towline.serialization.shapes import MisfitError
+from towline.serialization.misfit import MisfitError
 
 if TYPE_CHECKING:
     from pathlib import PurePath

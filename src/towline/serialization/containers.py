@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from towline.serialization.shapes import TEXT, MisfitError, Shape, kind_of
+from towline.serialization.misfit import MisfitError
+from towline.serialization.shapes import TEXT, Shape, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

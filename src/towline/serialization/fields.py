@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from towline.serialization.shapes import MisfitError, Shape
+from towline.serialization.misfit import MisfitError
+from towline.serialization.shapes import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

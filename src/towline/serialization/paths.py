@@ -10,7 +10,8 @@ import re
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
-from towline.serialization.shapes import TEXT, MisfitError, Shape, check_text
+from towline.serialization.misfit import MisfitError
+from towline.serialization.shapes import TEXT, Shape, check_text
 
 _WINDOWS_ABSOLUTE = re.compile(r"[A-Za-z]:|\\\\")
 
