@@ -25,7 +25,8 @@ def publish(step: Step, operation: Publish) -> PublishReply:
     outcome = operation.outcome
     final = step.state.outcomes.get(outcome.task_id)
     if final is not None:
-        is_repeat = (final.epoch, final.worker_id) == (outcome.epoch, outcome.worker_id)
+        # The state counts too: a lost at-most-once task failed under its last holder's name (COORD-C45, C54).
+        is_repeat = (final.epoch, final.worker_id, final.state) == (outcome.epoch, outcome.worker_id, outcome.state)
         return PublishReply(accepted=is_repeat, final_state=final.state, final_epoch=final.epoch)
     if operation.lease is not None and not _may_publish(step, outcome):
         return PublishReply(accepted=False)

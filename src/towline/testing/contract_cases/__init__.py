@@ -1,0 +1,1 @@
+"""The cases of the coordinator contract, by topic."""
