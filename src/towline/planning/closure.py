@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from towline.errors.declaration import DeclarationError
+from towline.modules.annotations import Unresolved, resolve_types
 from towline.modules.spec import Edge, ModuleRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from towline.modules.spec import ModuleSpec
 
 
 def required_modules(roots: Sequence[ModuleSpec]) -> tuple[list[ModuleSpec], list[str]]:
-    """Return the modules of the plan, sorted by name, and what is wrong with their names.
+    """Return the modules of the plan, sorted by name, and what is wrong with their names and annotations.
 
     Required edges (value, order, outcome, ``each`` and ``consumes``) bring their modules along,
     transitively; optional ones and selectors never do. One object given twice, and equal instances,
-    are one module (MOD-05).
+    are one module (MOD-05). Annotations are resolved here, where all their names are known (MOD-17).
     """
     found: dict[str, ModuleSpec] = {}
     problems: dict[str, None] = {}
@@ -28,8 +30,11 @@ def required_modules(roots: Sequence[ModuleSpec]) -> tuple[list[ModuleSpec], lis
         other = found.get(name)
         if other is None:
             found[name] = spec
-            if spec.edges or spec.each is not None or spec.settings.consumes:
-                waiting.extend(_required(spec))
+            if _push_required(spec, waiting) or type(spec.result_type) is Unresolved:
+                try:
+                    found[name] = resolve_types(spec)
+                except DeclarationError as error:
+                    problems[str(error).rstrip(".")] = None
         elif other is not spec and not _is_same(other, spec):
             problems[_clash(other, spec)] = None
     return sorted(found.values(), key=_by_name), list(problems)
@@ -39,14 +44,18 @@ def _by_name(spec: ModuleSpec) -> str:
     return spec.name
 
 
-def _required(spec: ModuleSpec) -> Iterable[ModuleSpec]:
+def _push_required(spec: ModuleSpec, waiting: list[ModuleSpec]) -> bool:
+    """Put the modules that this one requires on the list; says whether an annotation is still as it was written."""
+    unresolved = False
     for edge in spec.edges:
         if edge.use != "optional" and type(edge.to) is ModuleRef:
-            yield edge.to.spec
-    for use in spec.settings.consumes:
-        yield use.module.spec
+            waiting.append(edge.to.spec)
+        if type(edge.annotation) is Unresolved:
+            unresolved = True
+    waiting.extend([use.module.spec for use in spec.settings.consumes])
     if type(spec.each) is Edge and type(spec.each.to) is ModuleRef:
-        yield spec.each.to.spec
+        waiting.append(spec.each.to.spec)
+    return unresolved
 
 
 def _is_same(left: ModuleSpec, right: ModuleSpec) -> bool:

@@ -1,0 +1,182 @@
+"""A plan as a table for people, readable at 60 columns, and as JSON for programs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from towline.planning.plan import Plan, PlannedTask
+
+MIN_WIDTH = 40
+GROUPED_ABOVE = 50
+"""Tasks of one module and tier with one decision that are shown one by one; more are one line."""
+
+_INDENT = 2
+_WORDS = {"run": "run", "skip": "skip", "kept": "kept", "unknown": "?"}
+
+
+class _Row(msgspec.Struct):
+    """One line of the table before it is fitted to a width."""
+
+    tier: str
+    name: str
+    decision: str
+    estimate: str
+    why: str
+
+
+def plan_text(plan: Plan, width: int = 80) -> str:
+    """Write a plan as a table: phase, tier, task, decision, estimate, and below a task why.
+
+    Names, decisions and reasons are shown whole: a name that is too long for its column has the rest of
+    its row on a line of its own. Control characters are shown escaped.
+    """
+    width = max(width, MIN_WIDTH)
+    if not plan.tasks:
+        return f"{_escaped(plan.pipeline)}: no tasks\n"
+    sections = [(phase, [_row(group) for group in _groups(tasks)]) for phase, tasks in _phases(plan.tasks)]
+    rows = [row for _, section in sections for row in section]
+    columns = _Columns(rows, width)
+    lines = [_headline(plan), "", columns.line(_Row("tier", "task", "decision", "estimate", ""))]
+    for phase, section in sections:
+        if phase is not None:
+            lines.append(f"-- {_escaped(phase)} ".ljust(width, "-"))
+        for row in section:
+            lines += columns.lines(row)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def plan_json(plan: Plan) -> str:
+    """Write a plan as JSON: ``{"schema": 1, "pipeline": ..., "tasks": [...]}``; what is not known is left out."""
+    tasks: list[dict[str, Any]] = []
+    for task in plan.tasks:
+        shown = {name: value for name, value in msgspec.structs.asdict(task).items() if value is not None}
+        tasks.append(shown)
+    document = {"schema": 1, "pipeline": plan.pipeline, "tasks": tasks}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+class _Columns:
+    """Widths of the table: decision and estimate have what they need, the name has the rest."""
+
+    def __init__(self, rows: Sequence[_Row], width: int) -> None:
+        self._width = width
+        self._tier = max(4, max(len(row.tier) for row in rows))
+        self._decision = max(8, max(len(row.decision) for row in rows))
+        self._estimate = 8
+        rest = width - self._tier - self._decision - self._estimate - 3 * _INDENT
+        self._name = max(8, min(rest, max(len(row.name) for row in rows)))
+
+    def line(self, row: _Row) -> str:
+        gap = " " * _INDENT
+        cells = (row.tier.rjust(self._tier), row.name.ljust(self._name), row.decision.ljust(self._decision))
+        return gap.join((*cells, row.estimate.rjust(self._estimate)))
+
+    def lines(self, row: _Row) -> Iterator[str]:
+        """Give the lines of one row; a name that does not fit stands on lines of its own."""
+        margin = self._tier + _INDENT
+        if len(row.name) <= self._name:
+            yield self.line(row)
+        else:
+            first, *others = _wrapped(row.name, self._width - margin, between="")
+            yield row.tier.rjust(self._tier) + " " * _INDENT + first
+            yield from (" " * margin + other for other in others)
+            yield self.line(_Row("", "", row.decision, row.estimate, ""))
+        for part in _wrapped(row.why, self._width - margin - _INDENT, between=" "):
+            yield " " * (margin + _INDENT) + part
+
+
+def _headline(plan: Plan) -> str:
+    tiers = max(task.tier for task in plan.tasks) + 1
+    counts = Counter(_decision(task) for task in plan.tasks)
+    parts = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    many = "task" if len(plan.tasks) == 1 else "tasks"
+    return f"{_escaped(plan.pipeline)}: {len(plan.tasks):,} {many} in {tiers} {'tier' if tiers == 1 else 'tiers'} ({parts})"
+
+
+def _phases(tasks: Sequence[PlannedTask]) -> list[tuple[str | None, list[PlannedTask]]]:
+    """Return the tasks per phase, phases in the order in which the plan meets them."""
+    per_phase: dict[str | None, list[PlannedTask]] = {}
+    for task in tasks:
+        per_phase.setdefault(task.phase, []).append(task)
+    return list(per_phase.items())
+
+
+def _groups(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
+    """Give the tasks one by one, but those of a large matrix together where all is the same for them."""
+    alike: dict[tuple[str, int, str, str], list[PlannedTask]] = {}
+    for task in tasks:
+        alike.setdefault((task.module, task.tier, _decision(task), _why(task)), []).append(task)
+    given: set[str] = set()
+    for task in tasks:
+        group = alike[task.module, task.tier, _decision(task), _why(task)]
+        if len(group) <= GROUPED_ABOVE:
+            yield [task]
+        elif task.module not in given or group[0] is task:
+            if group[0] is task:
+                yield group
+            given.add(task.module)
+
+
+def _row(group: Sequence[PlannedTask]) -> _Row:
+    task = group[0]
+    known = [one.estimate_s for one in group if one.estimate_s is not None]
+    estimate = _duration(sum(known)) if len(known) == len(group) else ""
+    name = task.id if len(group) == 1 else f"{task.module}[{task.key} .. {group[-1].key}] ({len(group):,} tasks)"
+    return _Row(str(task.tier), _escaped(name), _decision(task), estimate, _why(task))
+
+
+def _decision(task: PlannedTask) -> str:
+    return task.state if task.decision is None else _WORDS[task.decision]
+
+
+def _why(task: PlannedTask) -> str:
+    reason = task.reason
+    if reason is None:
+        return ""
+    text = reason.text or reason.code.replace("_", " ")
+    if reason.blocked_by and reason.blocked_by not in text:
+        text = f"{text} ({reason.blocked_by})"
+    return _escaped(text)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02}s"
+    return f"{minutes // 60}h{minutes % 60:02}m"
+
+
+def _escaped(text: str) -> str:
+    """Show characters that would move the cursor or the reading direction as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
+
+
+def _wrapped(text: str, width: int, between: str) -> list[str]:
+    """Break a text into lines: at spaces, or anywhere when ``between`` is empty."""
+    lines: list[str] = []
+    words = text.split(" ") if between else [text]
+    line = ""
+    for word in words:
+        candidate = f"{line}{between}{word}" if line else word
+        if len(candidate) <= width:
+            line = candidate
+            continue
+        if line:
+            lines.append(line)
+        while len(word) > width:
+            lines.append(word[:width])
+            word = word[width:]
+        line = word
+    return [*lines, line] if line else lines
