@@ -1,0 +1,101 @@
+"""One measurement in a process of its own; prints one JSON object. ``local.py`` starts these.
+
+python probe.py yardstick SHAPE | engine SHAPE | resume FOLDER prepare|go
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shapes import SHAPES, Graph, last_tasks
+
+if TYPE_CHECKING:
+    from towline import Pipeline
+
+
+def peak_kib() -> int:
+    """Return the most memory that this process has held so far, in KiB; 0 where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+
+
+async def yardstick(graph: Graph) -> None:
+    """Run a graph on a bare task group: one asyncio task per node, counting what each still waits for."""
+    waiting = [len(waits) for waits in graph]
+    after: list[list[int]] = [[] for _ in graph]
+    for number, waits in enumerate(graph):
+        for one in waits:
+            after[one].append(number)
+
+    async def body() -> None:
+        return None
+
+    async with asyncio.TaskGroup() as group:
+
+        async def run(number: int) -> None:
+            await body()
+            for one in after[number]:
+                waiting[one] -= 1
+                if not waiting[one]:
+                    group.create_task(run(one))
+
+        for number, count in enumerate(list(waiting)):
+            if not count:
+                group.create_task(run(number))
+
+
+def measure_yardstick(shape: str) -> dict[str, Any]:
+    """Time the bare task group."""
+    graph = SHAPES[shape]()
+    gc.collect()
+    started = time.perf_counter()
+    asyncio.run(yardstick(graph))
+    return {"seconds": time.perf_counter() - started, "tasks": len(graph)}
+
+
+def declare(graph: Graph, state: str) -> Pipeline[None]:
+    """Declare one module with an empty async body per node."""
+    from towline import Context, Options, Pipeline, module
+
+    async def body(ctx: Context) -> None:
+        return None
+
+    modules: list[Any] = []
+    for number, waits in enumerate(graph):
+        modules.append(module(name=f"t{number}", after=[modules[one] for one in waits])(body))
+    return Pipeline("bench", [modules[number] for number in last_tasks(graph)], options=Options(state=state))
+
+
+def measure_engine(shape: str) -> dict[str, Any]:
+    """Time plan, run and everything that is persisted, at the default durability. Declaring does not count."""
+    graph = SHAPES[shape]()
+    with tempfile.TemporaryDirectory() as state:
+        pipeline = declare(graph, state)
+        gc.collect()
+        before = peak_kib()
+        started = time.perf_counter()
+        report = pipeline.run_sync()
+        seconds = time.perf_counter() - started
+        if report.status != "succeeded":
+            sys.exit(f"the run ended {report.status}")
+        return {"seconds": seconds, "tasks": len(graph), "kib_per_task": (peak_kib() - before) / len(graph)}
+
+
+def main(argv: list[str]) -> None:
+    """Measure what was asked for."""
+    measures = {"yardstick": measure_yardstick, "engine": measure_engine}
+    print(json.dumps(measures[argv[0]](argv[1])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
