@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from towline.clock import moment
 from towline.errors.offload import OffloadUnavailableError
 from towline.errors.planning import FindingError
 from towline.errors.run import AttemptEndedError
 from towline.execution.output import LOGGER
+from towline.execution.step_values import declared_result, step_codec
+from towline.state.cursor_opening import open_sync_cursor
+from towline.state.steps import StepStore
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
     from towline.masking import Masker, Secret
     from towline.modules.doors import Attempt
     from towline.modules.outcomes import Finding
+    from towline.state.cursor import CursorProgress
     from towline.state.cursors import CursorStore
-    from towline.state.steps import StepStore
+    from towline.state.store import StateStore
 
 FINDINGS_LIMIT = 10_000
 """Findings kept per task; blocking ones are always kept (PLAN-54)."""
@@ -55,8 +59,8 @@ class NodeDoors:
         runs: Mapping[str, TaskRun],
         output: Output,
         masker: Masker,
+        store: StateStore,
         cursors: CursorStore,
-        steps: StepStore,
         show: Callable[[str, TaskRun, dict[str, Any]], None],
         checkpoint: Callable[[TaskRun, int, int | None], None],
         clock: Clock,
@@ -65,7 +69,7 @@ class NodeDoors:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._runs, self._output, self._masker = runs, output, masker
-        self._cursors, self._steps, self._show, self._checkpoint = cursors, steps, show, checkpoint
+        self._store, self._cursors, self._show, self._checkpoint = store, cursors, show, checkpoint
         self._clock, self._loop, self._plan_id = clock, loop, plan_id
         self._environ = os.environ if environ is None else environ
         self._loop_thread = threading.get_ident()
@@ -82,6 +86,11 @@ class NodeDoors:
         if attempt.ended or run is None:
             raise AttemptEndedError(attempt.task_id, attempt.attempt)
         return run
+
+    def _check_ended(self, attempt: Attempt) -> None:
+        """Let a write through although the attempt was asked to end, not after its end (CUR-08)."""
+        if attempt.ended or attempt.task_id not in self._runs:
+            raise AttemptEndedError(attempt.task_id, attempt.attempt)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         if threading.get_ident() == self._loop_thread:
@@ -159,52 +168,74 @@ class NodeDoors:
     ) -> Any:
         """Call once and remember over retries and resumes (CUR-14)."""
         run = self._check(attempt)
-        steps = await self._steps_of(run)
+        encode, decode = step_codec(declared_result(fn), attempt.workdir)
         self._show("step", run, {"step": name, "state": "started"})
-        value = await steps.once(name, fn, args, kwargs)
+        value = await self._steps_of(run).once(name, partial(fn, *args, **kwargs), encode=encode, decode=decode)
         self._show("step", run, {"step": name, "state": "done"})
         return value
 
     def open_step(self, attempt: Attempt, name: str, result: Any) -> AbstractAsyncContextManager[Any]:
         """Open a step whose body the caller writes (CUR-15)."""
         run = self._check(attempt)
-        return self._steps.opened(lambda: self._steps_of(run), name, result)
+        if result is None:
+            return self._steps_of(run).open(name)
+        encode, decode = step_codec(result, attempt.workdir)
+        return self._steps_of(run).open(name, encode=encode, decode=decode)
 
-    async def _steps_of(self, run: TaskRun) -> Any:
-        if run.steps is None:
-            run.steps = await self._steps.of_attempt(run.row.id, run.attempt.epoch, run.attempt.attempt)
-        return run.steps
+    def _steps_of(self, run: TaskRun) -> StepStore:
+        """The steps of the attempt under way; each attempt may use every name once (CUR-16)."""
+        attempt = run.attempt
+        if run.steps is None or run.steps[0] is not attempt:
+            steps = StepStore(
+                self._store,
+                attempt.task_id,
+                attempt.epoch,
+                self._plan_id,
+                attempt=attempt.attempt,
+                clock=self._clock,
+                check=lambda: self._check_ended(attempt),
+            )
+            run.steps = (attempt, steps)
+        return run.steps[1]  # type: ignore[no-any-return]
 
     async def open_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
         """Open the task's cursor where the last attempt left it (CUR-01)."""
-        run = self._check(attempt)
-
-        def notify(done: int, total: int | None, saved_at: float | None, next_at: float | None) -> None:
-            self._on_loop(lambda: self._at_checkpoint(run, done, total, saved_at, next_at))
-
+        self._check(attempt)
         return await self._cursors.open(
-            run.row.id,
-            epoch=attempt.epoch,
-            plan_id=self._plan_id,
-            notify=notify,
-            check=lambda: self._check(attempt) and None,
-            **options,
+            attempt.task_id, attempt.epoch, self._plan_id, **options, **self._cursor_hooks(attempt)
         )
 
-    def _at_checkpoint(
-        self, run: TaskRun, done: int, total: int | None, saved_at: float | None, next_at: float | None
-    ) -> None:
-        run.row.done, run.row.total = done, total
-        if saved_at is not None:
-            self._checkpoint(run, done, total)
+    def open_sync_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
+        """Open the cursor of a sync body, in the body's own thread: a target's connection lives there."""
+        self._check(attempt)
+        given = dict(options)
+        target = given.pop("store", None)
+        request = self._cursors.request(**given, **self._cursor_hooks(attempt))
+        home = self._cursors.home(attempt.task_id, attempt.epoch, self._plan_id)
+        return open_sync_cursor(home, request, lambda call: self.blocking(attempt, call, shielded=True), target)
+
+    def _cursor_hooks(self, attempt: Attempt) -> dict[str, Any]:
+        run = self._runs[attempt.task_id]
+        return {
+            "notify": lambda moved: self._on_loop(lambda: self._cursor_moved(run, moved)),
+            "check": lambda: self._check(attempt) and None,
+            "check_ended": lambda: self._check_ended(attempt),
+        }
+
+    def _cursor_moved(self, run: TaskRun, moved: CursorProgress) -> None:
+        """Show where a cursor is; a stored position also goes to the plan (PLAN-41)."""
+        run.row.done, run.row.total = moved.done, moved.total
+        if moved.last_checkpoint_at is not None and moved.last_checkpoint_at != run.saved_at:
+            run.saved_at = moved.last_checkpoint_at
+            self._checkpoint(run, moved.done, moved.total)
         now = self._loop.time()
         if now >= run.progress_due_at:
             run.progress_due_at = now + PROGRESS_INTERVAL_S
-            data: dict[str, Any] = {"done": done, "total": total}
-            if saved_at is not None:
-                data["last_checkpoint_at"] = moment(saved_at)
-            if next_at is not None:
-                data["next_checkpoint_at"] = moment(next_at)
+            data: dict[str, Any] = {"done": moved.done, "total": moved.total}
+            if moved.last_checkpoint_at is not None:
+                data["last_checkpoint_at"] = moved.last_checkpoint_at
+            if moved.next_checkpoint_at is not None:
+                data["next_checkpoint_at"] = moved.next_checkpoint_at
             self._show("progress", run, data)
 
     # -------------------------------------------------------------- artifacts, offload
@@ -228,15 +259,22 @@ class NodeDoors:
 
     # -------------------------------------------------------------- sync bodies
 
-    def blocking(self, attempt: Attempt, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Run an async door for a body's thread; a stop of the task ends the wait (RUN-22)."""
-        run = self._check(attempt)
+    def blocking(self, attempt: Attempt, call: Callable[[], Awaitable[Any]], *, shielded: bool = False) -> Any:
+        """Run an async door for a body's thread; a stop of the task ends the wait (RUN-22).
+
+        ``shielded``: the call has its own limits and may end what the body has begun (CUR-08).
+        """
+        self._check_ended(attempt)
+        if not shielded:
+            self._check(attempt)
+        run = self._runs[attempt.task_id]
 
         async def on_loop() -> Any:
             return await call()
 
         waiting: concurrent.futures.Future[Any] = asyncio.run_coroutine_threadsafe(on_loop(), self._loop)
-        run.in_flight.add(waiting)
+        if not shielded:
+            run.in_flight.add(waiting)
         try:
             return waiting.result()
         except BaseException as error:

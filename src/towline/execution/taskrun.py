@@ -94,6 +94,7 @@ class TaskRun:
         "position",
         "progress_due_at",
         "row",
+        "saved_at",
         "started_at",
         "steps",
         "stop",
@@ -126,6 +127,8 @@ class TaskRun:
         self.progress_due_at = 0.0
         self.commands = 0
         self.steps: Any = None
+        self.saved_at: str | None = None
+        """The last durable cursor write that the plan knows of."""
         self.in_flight: set[concurrent.futures.Future[Any]] = set()
         """Calls of a sync body's context that run on the loop; a stop cancels them."""
 

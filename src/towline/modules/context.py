@@ -274,12 +274,8 @@ class SyncContext(_AnyContext):
         store: SqlCursor | None = None,
     ) -> SyncCursor[Item, Key]:
         """Open the task's cursor at the place that the last attempt reached; as ``Context.cursor``."""
-        from towline.state.cursors import SyncCursor
-
-        doors, attempt = self._doors, self._attempt
         options = _cursor_options(key, stages, total, query, on_query_change, checkpoint_interval_s, store)
-        cursor = doors.blocking(attempt, lambda: doors.open_cursor(attempt, options))
-        return SyncCursor(cursor, lambda call: doors.blocking(attempt, call))
+        return cast("SyncCursor[Item, Key]", self._doors.open_sync_cursor(self._attempt, options))
 
 
 class _BlockingStep:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import platform
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from towline.clock import moment
+from towline.errors.run import RequirementsError
+from towline.execution.node import Node, known_skips
 from towline.identity import new_run_id
+from towline.modules.outcomes import Reason, Skipped
+from towline.pipeline.found import look
+from towline.planning.deciding import Wanted, decide
 from towline.planning.document import encode_slices
 from towline.planning.live import LivePlan
-from towline.planning.records import PlanDocument, PlanOwner
+from towline.planning.reconcile import Reconciled, reconcile
+from towline.planning.records import PlanDocument, PlanOwner, ReconcileRecord
+from towline.planning.resume import Carried, carry_on
+from towline.planning.selection import Choice, select
+from towline.state.cleaning import archive, drop_older_documents, drop_task
 from towline.state.opening import open_store
 from towline.state.planfile import PlanFile
 from towline.state.store import Fence, Owner
@@ -21,12 +31,17 @@ from towline.state.store import Fence, Owner
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping
 
+    from towline.artifacts.store import ArtifactStore
     from towline.clock import Clock
     from towline.execution.run_request import RunRequest
     from towline.modules.outcomes import Outcome
     from towline.pipeline.program import Program
     from towline.planning.built import BuiltPlan
+    from towline.planning.deciding import Decision, Found
     from towline.state.store import Ownership, StateStore
+
+IDS_SHOWN = 1_000
+"""Most ids of one class in a ``reconciled`` event (``planning.md`` section 2)."""
 
 
 class OpenedPlan(msgspec.Struct, kw_only=True):
@@ -38,17 +53,14 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
     ownership: Ownership
     run_id: str
     owner_id: str
+    words: str
+    """What the start did with an earlier plan, and why: the first line of the run."""
     resumed_from: str | None = None
     announcements: list[tuple[str, dict[str, Any]]] = []
     warnings: list[str] = []
     estimates: Mapping[str, float] = {}
     selection: Container[int] | None = None
     decisions: Mapping[int, Outcome[Any]] = {}
-    cursors: Any = None
-    steps: Any = None
-    artifacts: Any = None
-    cache: Any = None
-    processes: Any = None
 
     def decided(self, position: int) -> Outcome[Any] | None:
         """What was decided about a task before the run: a skip, or nothing."""
@@ -63,12 +75,6 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
 
         return append
 
-    def shown_plan(self) -> Any:
-        """The plan as observers see it."""
-        from towline.planning.plan import Plan
-
-        return Plan(pipeline=self.plan.document.pipeline, tasks=tuple(self.plan.document.tasks))
-
     async def close(self) -> None:
         """Give everything back."""
         await self.plan_file.close()
@@ -76,27 +82,233 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
         await self.store.close()
 
 
+def state_url(program: Program, request: RunRequest) -> str:
+    """Where the state of a program lies unless told otherwise: ``.towline/<pipeline>`` below the workdir."""
+    if request.options.state:
+        return request.options.state
+    if request.options.dry_commands:
+        return "memory:"  # a resume must never take a dry run for done (CMD-14)
+    return str((request.workdir or Path.cwd()) / ".towline" / program.name)
+
+
+def artifact_store(program: Program, request: RunRequest) -> ArtifactStore:
+    """Where artifacts lie: below a directory state; beside the workdir for any other state (ART-14)."""
+    from towline.artifacts.directory import DirectoryArtifactStore
+
+    url = state_url(program, request)
+    if ":" in url.removeprefix("/")[2:]:
+        url = str((request.workdir or Path.cwd()) / ".towline" / program.name)
+    return DirectoryArtifactStore(Path(url) / "artifacts")
+
+
 async def open_run(program: Program, request: RunRequest, built: BuiltPlan, params: Any, clock: Clock) -> OpenedPlan:
-    """Open the state of a program for one run."""
-    options = request.options
-    store = open_store(options.state or f".towline/{program.name}", durability=options.durability, clock=clock)
-    run_id = request.run_id or new_run_id(clock.now(), random.Random())
+    """Open the state of a program for one run, and store its plan.
+
+    Raises:
+        PlanOwnedError: Another run owns the state; nothing was written.
+        TowlineError: See ``planning.deciding.decide``.
+    """
+    root = request.workdir or Path.cwd()
+    node = Node(params, root, os.environ)
+    _check_requirements(request, node)
+    skips = known_skips(built, node)
+    store = open_store(state_url(program, request), durability=request.options.durability, clock=clock)
+    try:
+        return await _take(store, program, request, built, skips, clock)
+    except BaseException:
+        await store.close()
+        raise
+
+
+def _check_requirements(request: RunRequest, node: Node) -> None:
+    """Refuse a run whose ``Options.require`` does not hold, all of them together (RUN-11)."""
+    unmet = []
+    for check in request.options.require:
+        words = check.__name__ if callable(check) else check.words
+        try:
+            holds = check() if callable(check) else check.holds(node)
+        except Exception as error:  # noqa: BLE001 - a check that cannot be told is unmet, and says why
+            unmet.append(f"{words} cannot be told: {error}")
+            continue
+        if not holds:
+            unmet.append(f"{words} does not hold")
+    if unmet:
+        raise RequirementsError(tuple(unmet))
+
+
+async def _take(
+    store: StateStore,
+    program: Program,
+    request: RunRequest,
+    built: BuiltPlan,
+    skips: dict[int, Outcome[Any]],
+    clock: Clock,
+) -> OpenedPlan:
     at = moment(clock.now())
-    owner = Owner(id=f"m-{os.getpid():x}", host=platform.node(), pid=os.getpid(), run_id=run_id, since=at)
+    run_id = request.run_id or new_run_id(clock.now(), random.Random())
+    name = f"m-{os.getpid():x}"
+    owner = Owner(id=name, host=platform.node(), pid=os.getpid(), run_id=run_id, since=at)
     ownership = await store.acquire(owner)
-    plan_file = PlanFile(store, ownership)
-    plan_id = f"{ownership.epoch:08d}-{random.getrandbits(32):08x}"
-    holder = PlanOwner(id=owner.id, host=owner.host, pid=owner.pid, epoch=ownership.epoch, since=at)
-    fields = built.document_fields(plan_id=plan_id, run_id=run_id, now=at, owner=holder)
-    document = PlanDocument(**fields, tasks=list(built.tasks), run_state="running", generation=1)  # type: ignore[arg-type]
-    await plan_file.write_snapshot(
-        encode_slices(document), generation=1, plan_id=plan_id, owner_epoch=ownership.epoch
-    )
-    return OpenedPlan(
-        plan=LivePlan(document),
-        plan_file=plan_file,
-        store=store,
-        ownership=ownership,
-        run_id=run_id,
-        owner_id=owner.id,
-    )
+    try:
+        plan_file = PlanFile(store, ownership)
+        found, plan = await look(store, plan_file, may_resume=request.earlier == "resume" or program.resume == "auto")
+        wanted = Wanted(
+            program=program.id,
+            run_id=run_id,
+            params_digest=built.params_digest,
+            param_digests=built.param_digests,
+            graph_digest=built.graph_digest,
+            flag=request.earlier,
+            option=program.resume,
+            failed=request.failed or "default",
+        )
+        decision = decide(found, wanted)
+        holder = PlanOwner(id=name, host=owner.host, pid=owner.pid, epoch=ownership.epoch, since=at)
+        opening = _Opening(store, plan_file, ownership, built, request, run_id, holder, at)
+        opened = await opening.carry_out(decision, found, plan, skips)
+    except BaseException:
+        await ownership.release()
+        raise
+    return opened
+
+
+class _Opening:
+    """Carries out what was decided: every write that precedes a run."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        plan_file: PlanFile,
+        ownership: Ownership,
+        built: BuiltPlan,
+        request: RunRequest,
+        run_id: str,
+        holder: PlanOwner,
+        at: str,
+    ) -> None:
+        self._store, self._file, self._ownership = store, plan_file, ownership
+        self._built, self._request, self._run_id = built, request, run_id
+        self._holder, self._at = holder, at
+
+    async def carry_out(
+        self, decision: Decision, found: Found, plan: LivePlan | None, skips: dict[int, Outcome[Any]]
+    ) -> OpenedPlan:
+        if decision.action == "build":
+            live, selection = await self._new_plan(decision), None
+            announcements: list[tuple[str, dict[str, Any]]] = []
+        else:
+            assert plan is not None
+            live, announcements = await self._go_on(decision, found, plan)
+        choice = self._request
+        selection = select(
+            live.document.tasks,
+            self._built.specs,
+            self._built.phases,
+            Choice(modules=choice.modules, skips=choice.skip, categories=choice.categories, phases=choice.phases),
+        )
+        decisions = dict(skips)
+        for place in selection.deselected:
+            reason = Reason(code="deselected", text="left out by --skip")
+            decisions[place] = Skipped(task_id=live.document.tasks[place].id, reason=reason)
+        return OpenedPlan(
+            plan=live,
+            plan_file=self._file,
+            store=self._store,
+            ownership=self._ownership,
+            run_id=self._run_id,
+            owner_id=self._holder.id,
+            words=decision.words,
+            resumed_from=plan.document.run_id if decision.action != "build" and plan else None,
+            announcements=announcements,
+            selection=selection.chosen,
+            decisions=decisions,
+        )
+
+    async def _new_plan(self, decision: Decision) -> LivePlan:
+        """Store a new plan, then drop what belongs to older ones (PLAN-30)."""
+        if decision.archive:
+            await archive(self._store, self._run_id, plan=True)
+        plan_id = f"{self._ownership.epoch:08d}-{random.getrandbits(32):08x}"
+        fields: dict[str, Any] = self._built.document_fields(
+            plan_id=plan_id, run_id=self._run_id, now=self._at, owner=self._holder
+        )
+        document = PlanDocument(**fields, tasks=list(self._built.tasks), run_state="running", generation=1)
+        await self._write(document)
+        if decision.remove:
+            await drop_older_documents(self._store, plan_id)
+            await self._file.results.compact((), force=True)
+        return LivePlan(document)
+
+    async def _go_on(
+        self, decision: Decision, found: Found, plan: LivePlan
+    ) -> tuple[LivePlan, list[tuple[str, dict[str, Any]]]]:
+        """Carry the rows of an earlier plan into this run (PLAN-29, PLAN-34)."""
+        earlier = plan.snapshot()
+        rows, classes = reconcile(earlier.tasks, self._built)
+        carried = carry_on(rows, self._request.failed or "default", found.missing)
+        document = msgspec.structs.replace(
+            earlier,
+            graph_digest=self._built.graph_digest,
+            phases=self._built.phases,
+            generation=earlier.generation + 1,
+            owner=self._holder,
+            run_id=self._run_id,
+            run_state="running",
+            updated_at=self._at,
+            tasks=rows,
+        )
+        dropped = [*classes.dropped, *carried.started_over]
+        if dropped:
+            await archive(self._store, self._run_id, dropped, plan=True)
+            for task in dropped:
+                await drop_task(self._store, task, result=False)
+        await self._write(document)
+        live = LivePlan(document)
+        if decision.action != "reconcile" and not carried.reset:
+            return live, []
+        await self._record_reconciled(live, classes, carried)
+        return live, [("reconciled", _shown(classes, carried))]
+
+    async def _record_reconciled(self, live: LivePlan, classes: Reconciled, carried: Carried) -> None:
+        """Keep the outcome of a reconcile as one journal record (PLAN-35)."""
+        seq = live.document.applied_seq + 1
+        record = ReconcileRecord(
+            seq=seq,
+            at=self._at,
+            code_changed=tuple(classes.code_changed),
+            added=tuple(classes.added),
+            removed=tuple(classes.removed),
+            changed=tuple(classes.changed),
+            stale=tuple(classes.stale),
+            reset=tuple(carried.reset),
+        )
+        waiting = self._file.append([record])
+        if waiting is not None:
+            await waiting
+        live.document.applied_seq = seq
+
+    async def _write(self, document: PlanDocument) -> None:
+        await self._file.write_snapshot(
+            encode_slices(document),
+            generation=document.generation,
+            plan_id=document.plan_id,
+            owner_epoch=self._ownership.epoch,
+        )
+
+
+def _shown(classes: Reconciled, carried: Carried) -> dict[str, Any]:
+    """Each class with its count, its ids cut at 1,000."""
+    lists = {
+        "kept": classes.kept,
+        "code_changed": classes.code_changed,
+        "added": classes.added,
+        "removed": classes.removed,
+        "changed": classes.changed,
+        "stale": classes.stale,
+        "reset": carried.reset,
+    }
+    data: dict[str, Any] = {}
+    for name, ids in lists.items():
+        data[name] = ids[:IDS_SHOWN]
+        data[f"{name}_count"] = len(ids)
+    return data

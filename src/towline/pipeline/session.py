@@ -31,7 +31,10 @@ from towline.execution.values import Values
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.program import kinds_of, limits_of, rules_of
+from towline.pipeline.opening import artifact_store
+from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
+from towline.state.cursors import CursorStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,8 +121,8 @@ class Session:
             runs=self.runs,
             output=self.output,
             masker=self.masker,
-            cursors=self.opened.cursors,
-            steps=self.opened.steps,
+            store=self.opened.store,
+            cursors=CursorStore(self.opened.store, clock=self.clock, scope=self.program.id),
             show=self.engine.show,
             checkpoint=self.engine.checkpoint,
             clock=self.clock,
@@ -132,8 +135,8 @@ class Session:
             built=self.built,
             values=self.values,
             growth=self.growth,
-            artifacts=self.opened.artifacts,
-            cache=self.opened.cache,
+            artifacts=artifact_store(self.program, self.request),
+            cache=None,
             output=self.output,
             masker=self.masker,
             threads=self._threads,
@@ -145,7 +148,7 @@ class Session:
             doors=doors,
             stopper=stopper,
             threads=self._threads,
-            processes=self.opened.processes,
+            processes=None,
             clock=self.clock,
             random=random.Random(),
             worker_id=self.worker_id,
@@ -194,7 +197,8 @@ class Session:
         """Announce the plan, run it, and record the end; returns the final status."""
         feeds = Observers(observers, self.warn)
         self.feeds = feeds
-        await feeds.run_started(self.opened.shown_plan())
+        document = self.opened.plan.document
+        await feeds.run_started(shown_plan(document.pipeline, document.tasks))
         self.events.subscribe(feeds.take)
         self._announce()
         self.output.install()
