@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from towline.planning.records import PlannedTask, TaskState
     from towline.serialization.errors_record import ErrorRecord
     from towline.state.cursors import Batch, Cursor, CursorKey, Query, SyncCursor
-    from towline.state.idmaps import IdMap, SqlIdMap
-    from towline.state.sql import DbConnection, SqlCursor
+    from towline.state.id_maps import IdMap, SqlIdMap
+    from towline.state.sql_cursor import SqlCursor
+    from towline.state.sql_dialect import DbConnection
 
 _HOMES = {
     "artifacts.records": "ArtifactRef",
@@ -88,8 +89,9 @@ _HOMES = {
     "planning.records": "PlannedTask TaskState",
     "serialization.errors_record": "ErrorRecord",
     "state.cursors": "Batch Cursor CursorKey Query SyncCursor",
-    "state.idmaps": "IdMap SqlIdMap",
-    "state.sql": "DbConnection SqlCursor",
+    "state.id_maps": "IdMap SqlIdMap",
+    "state.sql_cursor": "SqlCursor",
+    "state.sql_dialect": "DbConnection",
 }
 """Where each public name is defined; the imports above say the same to type checkers."""
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from towline.modules.steps import Step
     from towline.offload import OffloadDoor
     from towline.state.cursors import Cursor, CursorKey, SyncCursor
-    from towline.state.queries import Query
-    from towline.state.sql_cursors import SqlCursor
+    from towline.state.query import Query
+    from towline.state.sql_cursor import SqlCursor
 
     Key = TypeVar("Key", bound=CursorKey)
 else:

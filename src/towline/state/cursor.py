@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 import msgspec
 
 from towline.clock import SystemClock, moment
-from towline.state.cursor_documents import SkipRecord
+from towline.state.cursor_documents import CursorDocument, SkipRecord
 from towline.state.cursor_keys import CursorKey, stored_key
+from towline.state.cursor_opening import place_of, take_query
 from towline.state.cursor_state import Batch, CursorState
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class CursorRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``checkpoint_interval_s``: 0 stores at each commit (CUR-09).
     """
 
-    key: Callable[[Any], CursorKey]
+    key: Callable[[Any], Any]
     stages: tuple[str, ...] = ("done",)
     total: int | None = None
     query_digest: str | None = None
@@ -83,15 +84,36 @@ class Cursor(Generic[Item, Key]):
     """
 
     def __init__(
-        self, state: CursorState[Item, Key], home: CursorHome, request: CursorRequest, target: CursorTarget | None
+        self, stored: CursorDocument, home: CursorHome, request: CursorRequest, target: CursorTarget | None = None
     ) -> None:
-        self.state, self._home, self._request, self.target = state, home, request, target
+        self._stored, self._home, self._request, self.target = stored, home, request, target
         self._clock: Clock = request.clock
+        self._state: CursorState[Item, Key] | None = None
+        self._stale_skips = False
         self._dirty = False
         self._saved_at: float | None = None
         self._saved_monotonic = self._clock.monotonic()
         self._copied = False
         self._warned = False
+        if target is None:
+            self.attach()
+
+    def attach(self) -> CursorState[Item, Key]:
+        """Take the place to go on from, once; a target is asked in the thread that first uses the cursor.
+
+        Raises:
+            LeaseLostError, CursorStageError, CursorCorruptError, QueryChangedError: see ``CursorStore.open``.
+        """
+        if self._state is None:
+            document = place_of(self._stored, self._request, self.target)
+            self._stale_skips = take_query(document, self._request)
+            self._state = CursorState(document, self._request.key, self._request.stages)
+        return self._state
+
+    @property
+    def state(self) -> CursorState[Item, Key]:
+        """Where the cursor is and what it admits."""
+        return self._state or self.attach()
 
     @property
     def position(self) -> Key | None:
@@ -160,6 +182,8 @@ class Cursor(Generic[Item, Key]):
 
     async def close(self) -> None:
         """Store what is not stored yet: the body ended, failed or was cancelled (CUR-09)."""
+        if self._state is None:
+            return
         if self._dirty or (self.target is not None and self._saved_at is not None):
             await self._home.save(self._written())
             self._note_saved()
@@ -188,6 +212,9 @@ class Cursor(Generic[Item, Key]):
         record = SkipRecord(
             key=stored_key(self.state.key_of(item)), code=code, text=text, epoch=document.epoch, at=self._stamp()
         )
+        if self._stale_skips:
+            self._stale_skips = False
+            await self._home.forget_skips()
         await self._home.record_skip(record)
 
     def check(self) -> None:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from towline.clock import SystemClock
-from towline.state.cursor import CursorRequest
+from towline.state.cursor import Cursor, CursorProgress, CursorRequest
 from towline.state.cursor_documents import CursorDocument, SkipRecord, decode_document, last_skips
 from towline.state.cursor_home import StoreHome
 from towline.state.cursor_keys import CursorKey
-from towline.state.cursor_opening import open_cursor
+from towline.state.cursor_state import Batch
 from towline.state.keys import cursor_key, skips_key
+from towline.state.query import Query
+from towline.state.sync_cursor import SyncCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from towline.clock import Clock
-    from towline.state.cursor import Cursor, CursorProgress
     from towline.state.cursor_home import CursorTarget
-    from towline.state.query import Query
     from towline.state.store import StateStore
+
+__all__ = ["Batch", "Cursor", "CursorKey", "CursorProgress", "CursorRequest", "CursorStore", "Query", "SyncCursor"]
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=CursorKey)
@@ -95,8 +97,8 @@ class CursorStore:
             total: How many items there are; ``None`` takes over what an earlier attempt knew (PLAN-41).
             checkpoint_interval_s: 0 stores at each commit; more gathers commits. A cursor in the target is
                 stored at each commit in any case: it must be part of the effect's transaction.
-            store: Keep the cursor in the target, whose connection is used in this thread. For a sync body
-                use ``open_sync_cursor`` in the body's thread.
+            store: Keep the cursor in the target. Its connection is used by the thread that uses the cursor:
+                this one, or a body's, where ``SyncCursor(cursor, ...)`` is made.
             notify: Hears of each move; must not block.
             check: Raises when the attempt was cancelled or has ended: before each batch, after each move.
             check_ended: Raises when nothing may be written any more, before each move; ``check`` if not given.
@@ -118,7 +120,8 @@ class CursorStore:
             check=check,
             check_ended=check_ended,
         )
-        return await open_cursor(self.home(task_id, epoch, plan_id), request, store)
+        home = self.home(task_id, epoch, plan_id)
+        return Cursor(await home.take(), home, request, store)
 
     async def read(self, task_id: str) -> CursorDocument | None:
         """Return a task's cursor as it lies in the store. Raises ``CursorCorruptError``."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import msgspec
 
 from towline.identity import digest_of
-
-QueryParams: TypeAlias = "dict[str, str | int | float | bool | None]"
 
 
 class Query(msgspec.Struct, frozen=True):
     """The text and parameters that a source was read with."""
 
     text: str
-    params: dict[str, str | int | float | bool | None] = {}
+    params: Mapping[str, str | int | float | bool | None] = {}
 
     @property
     def digest(self) -> str:

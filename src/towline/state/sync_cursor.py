@@ -21,11 +21,12 @@ class SyncCursor(Generic[Item, Key]):
     """A ``Cursor`` seen from a thread.
 
     The source is walked, and a target is written, in the calling thread; only what concerns the state
-    store goes through ``blocking``, which runs an awaitable where that store lives.
+    store goes through ``blocking``, which makes and awaits something where that store lives.
     """
 
     def __init__(self, cursor: Cursor[Item, Key], blocking: Callable[[Callable[[], Awaitable[Any]]], Any]) -> None:
         self.cursor, self._blocking = cursor, blocking
+        cursor.attach()
 
     @property
     def position(self) -> Key | None:
