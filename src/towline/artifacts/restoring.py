@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from towline.artifacts.downloads import as_file
 from towline.artifacts.store import ArtifactStore, in_thread
-from towline.errors.artifacts import ArtifactCorruptError
 
 if TYPE_CHECKING:
     from towline.artifacts.records import ArtifactRef
@@ -62,46 +62,9 @@ def _forget(key: tuple[int, int, str, str], asyncio_task: asyncio.Task[Path]) ->
 async def _fetch(store: ArtifactStore, reference: ArtifactRef, folder: Path) -> Path:
     from towline.artifacts.unpacking import restore_file
 
-    local = await store.local_path(reference.digest)
-    if local is not None:
-        return await in_thread(restore_file, local, reference, folder)
-    download = await in_thread(_download_file, folder)
-    try:
-        size = 0
-        async for chunk in store.open(reference.digest):
-            size += len(chunk)
-            if size > reference.size_bytes:
-                raise ArtifactCorruptError(
-                    reference.name,
-                    reference.task_id,
-                    reference.digest,
-                    f"it has more than {reference.size_bytes:,} bytes",
-                )
-            # Opened anew each time: a cancelled caller leaves the thread behind, which must not write to a
-            # handle that has been closed and given to another file.
-            await in_thread(_append, download, chunk)
-        return await in_thread(restore_file, download, reference, folder)
-    finally:
-        _drop(download)
+    async with as_file(store, reference, folder) as file:
+        return await in_thread(restore_file, file, reference, folder)
 
 
 def _place(into: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(into))
-
-
-def _download_file(folder: Path) -> Path:
-    import tempfile
-
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".towline-", dir=folder)
-    os.close(handle)
-    return Path(name)
-
-
-def _append(path: Path, chunk: bytes) -> None:
-    with open(path, "ab", buffering=0) as file:
-        file.write(chunk)
-
-
-def _drop(path: Path) -> None:
-    path.unlink(missing_ok=True)
