@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from towline.errors.commands import CommandFailedError, CommandNotFoundError, CommandTimeoutError
 from towline.execution import trees
-from towline.execution.command_output import CappedOutput, LineSplitter, tail_of
+from towline.execution.command_output import CappedOutput, tail_of
 from towline.execution.command_rules import (
     arguments_of,
     command_environment,
     refuse_unsafe_arguments,
     windows_program,
 )
+from towline.execution.process_output import ProcessOutput, wait_until_set
 from towline.modules.commands import CommandResult
 from towline.modules.durations import seconds_of
 
@@ -155,18 +156,18 @@ class _Command:
         """Start it, wait for it, and end what is left of it when time is up or the caller is cancelled."""
         loop = asyncio.get_running_loop()
         started_at = loop.time()
-        output = _Output(loop, self._mask, self._on_line, self.encoding)
+        output = ProcessOutput(loop, self._mask, self._on_line, self.encoding)
         transport = await self._spawn(loop, output, environment, data)
         tree = trees.ProcessTree(transport.get_pid())
         trees.watch(tree)
         if data is not None:
             _write(transport, data)
         try:
-            timed_out = not await _is_set(output.exited, timeout_s or None)
+            timed_out = not await wait_until_set(output.exited, timeout_s or None)
             if timed_out:
                 await self._end_tree(tree, output)
             trees.forget(tree)
-            is_closed = await _is_set(output.closed, HELD_PIPE_S)
+            is_closed = await wait_until_set(output.closed, HELD_PIPE_S)
         except asyncio.CancelledError:
             await self._cancelled(loop, tree, output, transport)
             raise
@@ -177,7 +178,7 @@ class _Command:
         return self._result(transport.get_returncode(), output, loop.time() - started_at, timed_out)
 
     def _result(
-        self, returncode: int | None, output: _Output, duration_s: float, timed_out: bool
+        self, returncode: int | None, output: ProcessOutput, duration_s: float, timed_out: bool
     ) -> CommandResult[Any]:
         out, err = output.kept[1], output.kept[2]
         if not self._capture:
@@ -198,7 +199,7 @@ class _Command:
     # -------------------------------------------------------------- starting
 
     async def _spawn(
-        self, loop: asyncio.AbstractEventLoop, output: _Output, environment: dict[str, str], data: bytes | None
+        self, loop: asyncio.AbstractEventLoop, output: ProcessOutput, environment: dict[str, str], data: bytes | None
     ) -> asyncio.SubprocessTransport:
         program = self._program(environment)
         try:
@@ -243,7 +244,7 @@ class _Command:
         self,
         loop: asyncio.AbstractEventLoop,
         tree: trees.ProcessTree,
-        output: _Output,
+        output: ProcessOutput,
         transport: asyncio.SubprocessTransport,
     ) -> None:
         async def end() -> None:
@@ -256,7 +257,7 @@ class _Command:
         # A second cancel during this wait ends it, which is as good: the tree goes on being ended.
         await asyncio.wait((ending,), timeout=CANCEL_WAIT_S)
 
-    async def _end_tree(self, tree: trees.ProcessTree, output: _Output) -> None:
+    async def _end_tree(self, tree: trees.ProcessTree, output: ProcessOutput) -> None:
         """Ask the tree to end, then kill it: all of it after the grace, the rest soon after the root (RUN-33)."""
         loop = asyncio.get_running_loop()
         try:
@@ -273,13 +274,7 @@ class _Command:
         finally:
             tree.kill()
             trees.forget(tree)
-            await _is_set(output.exited, HELD_PIPE_S)
-
-
-async def _is_set(future: asyncio.Future[None], timeout_s: float | None) -> bool:
-    """Wait for a future without ever cancelling it; says whether it is set."""
-    await asyncio.wait((future,), timeout=timeout_s)
-    return future.done()
+            await wait_until_set(output.exited, HELD_PIPE_S)
 
 
 def _write(transport: asyncio.SubprocessTransport, data: bytes) -> None:
@@ -287,44 +282,3 @@ def _write(transport: asyncio.SubprocessTransport, data: bytes) -> None:
     stdin: Any = transport.get_pipe_transport(0)
     stdin.write(data)
     stdin.write_eof()
-
-
-class _Output(asyncio.SubprocessProtocol):
-    """Takes what a command writes. Reading never stops, so that the command never waits for it (CMD-08)."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        mask: Callable[[str], str],
-        on_line: Callable[[str, str], None],
-        encoding: str | None,
-    ) -> None:
-        self.exited: asyncio.Future[None] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
-        self.kept = {1: CappedOutput(), 2: CappedOutput()}
-        self._lines = {1: LineSplitter(encoding, mask), 2: LineSplitter(encoding, mask)}
-        self._on_line = on_line
-        self._open = {1, 2}
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.kept[fd].feed(data)
-        self._say(fd, self._lines[fd].feed(data))
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._open.discard(fd)
-        if not self._open and not self.closed.done():
-            self.closed.set_result(None)
-
-    def process_exited(self) -> None:
-        if not self.exited.done():
-            self.exited.set_result(None)
-
-    def finish(self) -> None:
-        """Say the lines that have no end."""
-        for fd, splitter in self._lines.items():
-            self._say(fd, splitter.end())
-
-    def _say(self, fd: int, lines: list[str]) -> None:
-        stream = "stdout" if fd == 1 else "stderr"
-        for line in lines:
-            self._on_line(stream, line)
