@@ -21,7 +21,8 @@ class PlanBuildError(DeclarationError):
 
     def __str__(self) -> str:
         if len(self.problems) == 1:
-            return f"the plan cannot be built: {self.problems[0]}. Nothing ran."
+            problem = self.problems[0]
+            return f"the plan cannot be built: {problem}{'' if problem.endswith('?') else '.'} Nothing ran."
         lines = [f"  {number}. {problem}" for number, problem in enumerate(self.problems[:SHOWN], 1)]
         if len(self.problems) > SHOWN:
             lines.append(f"  and {len(self.problems) - SHOWN} more")

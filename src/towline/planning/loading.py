@@ -1,4 +1,4 @@
-"""Read ``plan.json`` and its journal, with every check that a damaged file could fail (PLAN-22, 24). Pure."""
+"""Read ``plan.json`` and its journal records, with every check that damage could fail (PLAN-22). Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from towline.planning.live import apply
 from towline.planning.records import SCHEMA, ExpandRecord, JournalRecord, PlanDocument, PlannedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from towline.planning.live import LivePlan
-    from towline.state.journal import JournalRead
 
 PLAN_FILE, JOURNAL_FILE = "plan.json", "plan.journal"
 
@@ -49,47 +48,28 @@ def decode_document(data: bytes, file: str = PLAN_FILE) -> PlanDocument:
     return document
 
 
-def replay(plan: LivePlan, journal: JournalRead, file: str = JOURNAL_FILE) -> int:
-    """Bring a plan, as loaded from its snapshot, to where the journal ends.
+def replay(plan: LivePlan, records: Sequence[bytes], file: str = JOURNAL_FILE) -> None:
+    """Bring a plan, as loaded from its snapshot, to where its journal ends.
 
     Args:
         plan: Changed in place. After an error it must not be used.
-        journal: Its lines have right checksums and its records no gaps; a torn last line is gone. One
-            without header (empty, or the header torn) has no records: a kill after its truncation.
+        records: The JSON of each record since the snapshot, in order. Checksums, the header and torn ends
+            were judged where the journal was read (``state.snapshot``).
         file: What messages call the journal.
 
-    Returns:
-        The number of records that were applied.
-
     Raises:
-        PlanCorruptError: The journal is of another plan or of a later snapshot, a record is missing or fits
-            no task, or the journal of an older snapshot goes on behind the newer one (PLAN-22, PLAN-24).
+        PlanCorruptError: A record cannot be read, is missing, or fits no task of the plan (PLAN-22).
     """
-    document, header = plan.document, journal.header
-    if header is None:
-        return 0
-    if header.plan_id != document.plan_id:
-        raise PlanCorruptError(file, f"it belongs to plan {header.plan_id}, plan.json to {document.plan_id}", 0)
-    if header.generation > document.generation:
-        detail = f"it continues snapshot {header.generation}, but plan.json is snapshot {document.generation}"
-        raise PlanCorruptError(file, detail, 0)
-    older, contained = header.generation < document.generation, document.applied_seq
-    applied = 0
-    for seq, data in zip(journal.seqs, journal.records, strict=True):
-        if older and seq <= contained:
-            continue
-        if older:
-            raise PlanCorruptError(file, f"record {seq} follows snapshot {header.generation}, but a newer one lacks it")
-        if seq != document.applied_seq + 1:
-            raise PlanCorruptError(file, f"record {seq} stands where {document.applied_seq + 1} was expected")
+    for data in records:
+        expected = plan.document.applied_seq + 1
         try:
             record = _RECORD.decode(data)
         except _BROKEN as error:
-            raise PlanCorruptError(file, f"record {seq}: {_readable(error)}") from error
+            raise PlanCorruptError(file, f"record {expected}: {_readable(error)}") from error
+        if record.seq != expected:
+            raise PlanCorruptError(file, f"record {record.seq} stands where {expected} was expected")
         _check_fits(plan, record, file)
         apply(plan, record)
-        applied += 1
-    return applied
 
 
 def _refuse_newer(data: bytes, file: str) -> None:
