@@ -66,6 +66,8 @@ class Attempts:
                 run.attempt = msgspec.structs.replace(run.attempt, ended=False, cancelled=False)
             run.attempt.attempt = run.first_attempt + run.tries
             outcome = await self._one(run)
+            if run.cursors:
+                outcome = await self._close_cursors(run, outcome)
             if not self._may_retry(run, outcome):
                 return _with_notes(outcome, earlier)
             assert run.error is not None
@@ -74,6 +76,17 @@ class Attempts:
             self._on_retry(run, outcome, pause_s)
             if not await self._back_off(run, pause_s):
                 return _with_notes(self._stopped(run), earlier)
+
+    async def _close_cursors(self, run: TaskRun, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Store where the cursors of the body are; a success whose position is lost is none (CUR-09)."""
+        cursors, run.cursors = run.cursors, []
+        for cursor in cursors:
+            try:
+                await cursor.close()
+            except Exception as error:  # noqa: BLE001 - the outcome of the task, unless it has failed already
+                if isinstance(outcome, Succeeded):
+                    outcome = self._failed(run, error)
+        return outcome
 
     def _may_retry(self, run: TaskRun, outcome: Outcome[Any]) -> bool:
         retry = run.kind.retry

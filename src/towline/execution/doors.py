@@ -12,9 +12,10 @@ from towline.errors.offload import OffloadUnavailableError
 from towline.errors.planning import FindingError
 from towline.errors.run import AttemptEndedError
 from towline.execution.output import LOGGER
-from towline.execution.step_values import declared_result, step_codec
-from towline.state.cursor_opening import open_sync_cursor
+from towline.execution.step_values import step_codec
+from towline.modules.step_results import declared_result
 from towline.state.steps import StepStore
+from towline.state.sync_cursor import SyncCursor
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from towline.masking import Masker, Secret
     from towline.modules.doors import Attempt
     from towline.modules.outcomes import Finding
-    from towline.state.cursor import CursorProgress
+    from towline.state.cursor import Cursor, CursorProgress
     from towline.state.cursors import CursorStore
     from towline.state.store import StateStore
 
@@ -200,19 +201,17 @@ class NodeDoors:
 
     async def open_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
         """Open the task's cursor where the last attempt left it (CUR-01)."""
-        self._check(attempt)
-        return await self._cursors.open(
+        run = self._check(attempt)
+        cursor: Cursor[Any, Any] = await self._cursors.open(
             attempt.task_id, attempt.epoch, self._plan_id, **options, **self._cursor_hooks(attempt)
         )
+        run.cursors.append(cursor)
+        return cursor
 
     def open_sync_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
         """Open the cursor of a sync body, in the body's own thread: a target's connection lives there."""
-        self._check(attempt)
-        given = dict(options)
-        target = given.pop("store", None)
-        request = self._cursors.request(**given, **self._cursor_hooks(attempt))
-        home = self._cursors.home(attempt.task_id, attempt.epoch, self._plan_id)
-        return open_sync_cursor(home, request, lambda call: self.blocking(attempt, call, shielded=True), target)
+        cursor = self.blocking(attempt, lambda: self.open_cursor(attempt, options))
+        return SyncCursor(cursor, lambda call: self.blocking(attempt, call, shielded=True))
 
     def _cursor_hooks(self, attempt: Attempt) -> dict[str, Any]:
         run = self._runs[attempt.task_id]

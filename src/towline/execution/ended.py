@@ -49,7 +49,7 @@ class EndedTasks:
     def keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
         """Remember an outcome for dependents and the report."""
         self._values.keep(position, outcome, None if run is None else run.payload)
-        if isinstance(outcome, Failed | TimedOut):
+        if isinstance(outcome, Failed | TimedOut) and not self._values.task(position).join:
             self.failed.append(position)
         if run is not None and run.error is not None and not isinstance(outcome, Succeeded | Skipped):
             self.errors[position] = run.error
@@ -143,7 +143,7 @@ class EndedTasks:
     def _store(self, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None) -> tuple[str | None, int | None]:
         if run is None or (run.payload is None and not outcome.findings):
             return None, None
-        value = None if run.payload is None else msgspec.Raw(run.payload)
+        value = msgspec.Raw(b"null" if run.payload is None else run.payload)
         document = encode_document(ResultDocument(value=value, findings=outcome.findings))
         place = self._results.append(row.id, document)
         return place.digest, place.offset

@@ -6,23 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from towline.modules.step_results import UNDECLARED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import PurePath
-
-UNDECLARED = object()
-"""The function has no return annotation."""
-
-
-def declared_result(fn: Callable[..., Any]) -> Any:
-    """Return the declared result type of a step's function, or ``UNDECLARED``."""
-    from typing import get_type_hints
-
-    try:
-        return get_type_hints(fn).get("return", UNDECLARED)
-    except (NameError, TypeError):
-        return UNDECLARED
-
 
 def step_codec(declared: Any, workdir: PurePath) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return how to encode and decode a value of this type.

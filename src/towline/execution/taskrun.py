@@ -78,6 +78,7 @@ class TaskRun:
         "attempt",
         "body",
         "commands",
+        "cursors",
         "deadline",
         "error",
         "finding_keys",
@@ -126,6 +127,8 @@ class TaskRun:
         self.findings_dropped = 0
         self.progress_due_at = 0.0
         self.commands = 0
+        self.cursors: list[Any] = []
+        """Cursors that the attempt under way has opened; they are stored and closed when its body ends (CUR-09)."""
         self.steps: Any = None
         self.saved_at: str | None = None
         """The last durable cursor write that the plan knows of."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class ResultDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One stored result: the encoded value, absent for ``None``, and the findings of the task."""
+    """One stored result: the encoded value, and the findings of the task."""
 
-    value: msgspec.Raw | None = None
+    value: msgspec.Raw = msgspec.Raw(b"null")
     findings: tuple[Finding, ...] = ()
 
 
@@ -150,10 +150,11 @@ class Values:
             document = decode_document(data)
             findings = document.findings
             codec = self._codecs.get(row.module)
-            if document.value is not None and codec is not None:
-                value = codec.decode(bytes(document.value), workdir=self._workdir)
+            encoded = bytes(document.value)
+            if encoded != b"null" and codec is not None:
+                value = codec.decode(encoded, workdir=self._workdir)
                 if self._copies:
-                    self._payloads[position] = bytes(document.value)
+                    self._payloads[position] = encoded
         return Succeeded(
             value,
             task_id=row.id,

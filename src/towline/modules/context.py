@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overlo
 
 from towline.modules.facts import TaskFacts
 from towline.modules.outcomes import Finding
+from towline.modules.step_results import declared_result
 
 if TYPE_CHECKING:
     import logging
@@ -254,7 +255,9 @@ class SyncContext(_AnyContext):
     def step(self, name: str, fn: Callable[P, V], /, *args: P.args, **kwargs: P.kwargs) -> V: ...
     def step(self, name: str, fn: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
         """Do a part once and remember its value; as ``Context.step``. The function runs in the body's thread."""
-        opened = _BlockingStep(self._attempt, self._doors, name, kwargs.get("result") if fn is None else _result_of(fn))
+        opened = _BlockingStep(
+            self._attempt, self._doors, name, kwargs.get("result") if fn is None else declared_result(fn)
+        )
         if fn is None:
             return opened
         with opened as step:
@@ -293,16 +296,6 @@ class _BlockingStep:
     def __exit__(self, *error: Any) -> None:
         opened = self._opened
         self._doors.blocking(self._attempt, lambda: opened.__aexit__(*error))
-
-
-def _result_of(fn: Callable[..., Any]) -> Any:
-    """The declared result of a step's function, which a resume needs to decode the value."""
-    from typing import get_type_hints
-
-    try:
-        return get_type_hints(fn).get("return")
-    except (NameError, TypeError):
-        return None
 
 
 def _cursor_options(

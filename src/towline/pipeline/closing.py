@@ -103,7 +103,7 @@ def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, session: Sessio
         total=row.total,
         commands=session.commands_of.get(row.id, 0),
         artifacts=row.artifacts or (),
-        error=f"{row.error.type}: {row.error.text}" if row.error else None,
+        error=f"{row.error.type.rpartition('.')[2]}: {row.error.text}" if row.error else None,
     )
 
 

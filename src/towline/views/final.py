@@ -78,7 +78,10 @@ def _failures(report: RunReport, width: int) -> list[str]:
         label = "first failure" if number == 0 else "also"
         where = f" on {failure.worker_id}" if failure.worker_id else ""
         lines.append(f"{label}: {failure.task} {what} (attempt {failure.attempt}{where})")
-        lines += [f"    {line}" for line in failure.text.splitlines() or [failure.error_type]]
+        kind = failure.error_type.rpartition(".")[2]
+        first, *rest = failure.text.splitlines() or [""]
+        lines.append(f"    {kind}: {first}" if first else f"    {kind}")
+        lines += [f"    {line}" for line in rest]
         lines += [f"    {line}" for line in own_lines(failure.traceback)]
         lines += [f"    note: {clipped(note, max(width, 40))}" for note in failure.notes]
     cascades = sum(1 for task in report.tasks if task.reason in ("dependency_failed", "pipeline_failed"))
