@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from towline.coordination import operations as ops
 from towline.coordination.checks import check_assignment, check_outcome, check_registration, check_status
@@ -19,7 +19,7 @@ from towline.errors.coordination import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from towline.coordination.link import Link
     from towline.coordination.records import (
@@ -249,13 +249,18 @@ class LinkedCoordinator(MasterCoordinator):
     # ------------------------------------------------------------------ waiting
 
     async def _call(self, operation: ops.Operation[R]) -> R:
+        return await self._guarded(type(operation).__name__, self._link.call(operation))
+
+    async def _guarded(self, name: str, call: Coroutine[Any, Any, R]) -> R:
+        """Await a call of the link; say what it means that this coordinator is closed, or the run not there."""
         if self._closed:
-            raise CoordinatorClosedError(type(operation).__name__)
+            call.close()
+            raise CoordinatorClosedError(name)
         try:
-            return await self._link.call(operation)
+            return await call
         except CoordinationError as error:
             if self._closed:
-                raise CoordinatorClosedError(type(operation).__name__) from error
+                raise CoordinatorClosedError(name) from error
             if isinstance(error, RunUnknownError) and not error.run_id:
                 raise RunUnknownError(self.run_id, error.coordinator) from None
             raise

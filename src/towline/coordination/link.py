@@ -7,9 +7,10 @@ over any of them.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from types import TracebackType
 
     from towline.coordination.operations import Operation
@@ -63,7 +64,7 @@ class Link(Protocol):
     poll_s: float
     """Longest time between two reads of a waiter, should a notification be lost."""
 
-    async def call(self, operation: Operation[R]) -> R:
+    def call(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
         """Execute one operation; cancelling it stops the wait, not always the operation (COORD-C80)."""
         ...
 

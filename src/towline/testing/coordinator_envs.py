@@ -72,3 +72,23 @@ class MemoryEnv(LinkedEnv):
     async def pass_time(self, seconds: float) -> None:
         """Sleep: the loop's time is the ledger's."""
         await asyncio.sleep(seconds)
+
+
+class RedisEnv(LinkedEnv):
+    """The Redis coordinator on a real server, in real time; ``pass_time`` shifts the time that its scripts take."""
+
+    def __init__(self, url: str, run_id: str, *, poll_s: float = 30.0) -> None:
+        from towline.coordination.redis.coordinator import RedisCoordinators
+
+        super().__init__(run_id)
+        self._shift_ms = 0
+        self._coordinators = RedisCoordinators(url, poll_s=poll_s, time=lambda: f"+{self._shift_ms}")
+
+    async def make(self, *, master: bool) -> LinkedCoordinator:
+        """Make a coordinator with connections of its own."""
+        create = self._coordinators.create_master if master else self._coordinators.create_worker
+        return await create(self.run_id)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the scripts believe that time has passed."""
+        self._shift_ms += round(seconds * 1000)

@@ -1,0 +1,1 @@
+return { 'ok', call('HGET', OUTCOMES, ARGV[3]) }

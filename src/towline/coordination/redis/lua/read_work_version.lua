@@ -1,0 +1,1 @@
+return { 'ok', call('HGET', META, 'work_version') }

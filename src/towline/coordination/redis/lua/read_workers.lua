@@ -1,0 +1,10 @@
+-- Registrations and latest statuses of those that are alive or said goodbye, sorted by the caller.
+local reply = { 'ok' }
+for _, id in ipairs(call('HKEYS', WORKERS)) do
+  local worker = worker_of(id)
+  if worker.final == '1' or is_live(worker) then
+    reply[#reply + 1] = worker.json
+    reply[#reply + 1] = call('HGET', STATUS, id) or ''
+  end
+end
+return reply

@@ -1,0 +1,1 @@
+return { 'ok', call('XRANGE', EVENTS, '-', '+', 'COUNT', ARGV[3]) }

@@ -1,0 +1,1 @@
+return store_events(3)

@@ -1,0 +1,2 @@
+call('XTRIM', FEED, 'MINID', num(tonumber(ARGV[3]) + 1) .. '-0')
+return { 'ok' }

@@ -1,0 +1,118 @@
+"""How to reach the server: URL, secret, TLS; and a connection that introduces itself (COORD-R17, R23, R25)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redis.asyncio.connection import AbstractConnection
+
+COMMAND_TIMEOUT_S = 5.0
+_PORT = 6379
+
+
+class RedisServer:
+    """One server by its URL: ``redis://``, ``rediss://`` or ``redis+unix:///path/to/socket``.
+
+    The password comes from the URL, ``TOWLINE_REDIS_PASSWORD`` or the file that ``TOWLINE_REDIS_PASSWORD_FILE`` names.
+    ``rediss://`` checks certificates unless the URL says ``?tls_insecure=1``. :attr:`shown` has no secret.
+    """
+
+    def __init__(self, url: str, *, command_timeout_s: float = COMMAND_TIMEOUT_S) -> None:
+        parts = urlsplit(url)
+        self._query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        self._scheme = parts.scheme
+        self._password = parts.password or _password_elsewhere()
+        self._username = parts.username or None
+        self._path = parts.path if parts.scheme == "redis+unix" else ""
+        self.host, self.port = parts.hostname or "localhost", parts.port or _PORT
+        self.database = 0 if self._path else int(parts.path.strip("/") or 0)
+        self.command_timeout_s = command_timeout_s
+        where = self._path or f"{self.host}:{self.port}/{self.database}"
+        self.shown = f"{parts.scheme}://{where}"
+
+    def masked(self, text: str) -> str:
+        """Return a text of the server or client without the password."""
+        return text.replace(self._password, "***") if self._password else text
+
+    def at(self, host: str, port: int) -> RedisServer:
+        """Return the same access to another node of the cluster."""
+        other = RedisServer.__new__(RedisServer)
+        other.__dict__.update(self.__dict__)
+        other.host, other.port = host, port
+        return other
+
+    def connection_class(self) -> type[AbstractConnection]:
+        """Return the class of connection that the URL asks for."""
+        kinds = {"rediss": SSLConnection, "redis+unix": UnixDomainSocketConnection}
+        return kinds.get(self._scheme, Connection)
+
+    def connection_options(self, **more: Any) -> dict[str, Any]:
+        """Return options for a connection; every default that a client version might change is set."""
+        options: dict[str, Any] = {
+            "db": self.database,
+            "username": self._username,
+            "password": self._password,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_connect_timeout": self.command_timeout_s,
+            "socket_timeout": self.command_timeout_s,
+            "health_check_interval": 0,
+            "protocol": 2,
+            "decode_responses": False,
+        }
+        if self._path:
+            options["path"] = self._path
+        else:
+            options |= {"host": self.host, "port": self.port, "socket_keepalive": True}
+        if self._scheme == "rediss":
+            insecure = self._query.get("tls_insecure") == "1"
+            options |= {"ssl_cert_reqs": "none" if insecure else "required", "ssl_check_hostname": not insecure}
+            if "ca" in self._query:
+                options["ssl_ca_certs"] = self._query["ca"]
+        return options | more
+
+    def client(
+        self, *, connections: int, greet: Callable[[AbstractConnection], Awaitable[None]] | None, **more: Any
+    ) -> Any:
+        """Return a client with its own bounded pool; calls wait for a free connection.
+
+        ``greet`` runs on each new connection before its first command.
+        """
+        options = self.connection_options(**more)
+        if greet is not None:
+            options["redis_connect_func"] = greet
+        pool = BlockingConnectionPool(
+            connection_class=self.connection_class(), max_connections=connections, timeout=None, **options
+        )
+        client = Redis(connection_pool=pool)
+        client.response_callbacks.clear()  # replies as the server sends them: the codec reads them
+        return client
+
+
+def _password_elsewhere() -> str | None:
+    given = os.environ.get("TOWLINE_REDIS_PASSWORD")
+    if given:
+        return given
+    file = os.environ.get("TOWLINE_REDIS_PASSWORD_FILE")
+    return Path(file).read_text(encoding="utf-8").strip() if file else None
+
+
+async def server_id_of(connection: AbstractConnection) -> str:
+    """Return the id of the server process; one that hides it counts as restarted each time (COORD-R17)."""
+    await connection.send_command("INFO", "server")
+    info = await connection.read_response()
+    for line in bytes(info).splitlines():
+        if line.startswith(b"run_id:"):
+            return line[7:].decode().strip()
+    return secrets.token_hex(8)
