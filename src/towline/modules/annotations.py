@@ -1,5 +1,7 @@
 """What annotations mean: resolved when the plan is built, for only then all their names are known (MOD-17)."""
 
+# ruff: noqa: TC004 - the record is never decoded, so its annotation needs no import at start-up.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -7,10 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from towline.errors.declaration import DeclarationError
+from towline.modules.spec import Edge, ModuleRef
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from towline.modules.scope import Scope
-    from towline.modules.spec import Edge, ModuleSpec
+    from towline.modules.spec import ModuleSpec
 
 
 class Unresolved(msgspec.Struct, frozen=True, eq=False):
@@ -31,25 +36,43 @@ def annotation_in(scope: Scope, annotations: dict[str, Any], name: str) -> Any:
 
 
 def resolve_types(spec: ModuleSpec) -> ModuleSpec:
-    """Return the spec with its result type and the annotations of its edges as real types.
+    """Give a spec, and all that it refers to, real types in place of annotations; return the same spec.
 
-    Called at plan build. A spec without anything to resolve is returned as it is.
+    Called at plan build, any number of times. The records are changed in place although they are frozen:
+    edges refer to specs, and a copy of each would have to be copied along every edge.
 
     Raises:
         DeclarationError: A name in an annotation is not known at run time, for example because it is
             imported under ``TYPE_CHECKING`` only.
     """
-    result_type = _resolved(spec, "result", spec.result_type)
-    edges = tuple(_resolved_edge(spec, edge) for edge in spec.edges)
-    if result_type is spec.result_type and all(new is old for new, old in zip(edges, spec.edges, strict=True)):
-        return spec
-    return msgspec.structs.replace(spec, result_type=result_type, edges=edges)
+    found, open_specs = {id(spec): spec}, [spec]
+    while open_specs:  # no recursion: a chain of modules may be longer than Python's stack (SCHED-24)
+        current = open_specs.pop()
+        if not current.types_resolved:
+            _resolve_one(current)
+        for reference in _references(current):
+            if not reference.types_resolved and id(reference) not in found:
+                found[id(reference)] = reference
+                open_specs.append(reference)
+    for resolved in found.values():
+        msgspec.structs.force_setattr(resolved, "types_resolved", True)
+    return spec
 
 
-def _resolved_edge(spec: ModuleSpec, edge: Edge) -> Edge:
-    if not isinstance(edge.annotation, Unresolved):
-        return edge
-    return msgspec.structs.replace(edge, annotation=_resolved(spec, edge.param or "after", edge.annotation))
+def _resolve_one(spec: ModuleSpec) -> None:
+    msgspec.structs.force_setattr(spec, "result_type", _resolved(spec, "result", spec.result_type))
+    for edge in spec.edges:
+        if isinstance(edge.annotation, Unresolved):
+            msgspec.structs.force_setattr(edge, "annotation", _resolved(spec, edge.param or "after", edge.annotation))
+
+
+def _references(spec: ModuleSpec) -> Iterator[ModuleSpec]:
+    each = spec.each if isinstance(spec.each, Edge) else None
+    for edge in (*spec.edges, *((each,) if each else ())):
+        if isinstance(edge.to, ModuleRef):
+            yield edge.to.spec
+    for use in spec.settings.consumes:
+        yield use.module.spec
 
 
 def _resolved(spec: ModuleSpec, what: str, annotation: Any) -> Any:

@@ -37,7 +37,7 @@ class Parameter(msgspec.Struct, frozen=True):
 class Body(msgspec.Struct, frozen=True):
     """What was read of one body."""
 
-    function: FunctionType
+    function: Any  # a FunctionType; as a field of that type checkers would take it for a method
     """The innermost function, whose code and annotations count."""
     sync: bool
     parameters: tuple[Parameter, ...]
@@ -45,7 +45,8 @@ class Body(msgspec.Struct, frozen=True):
     @property
     def code(self) -> CodeType:
         """The code of the innermost function."""
-        return self.function.__code__
+        code: CodeType = self.function.__code__
+        return code
 
 
 def innermost(function: object) -> object:

@@ -132,10 +132,11 @@ def is_impossible(requirement: Requirement) -> bool:
 def platform_capabilities(system: str, machine: str) -> frozenset[str]:
     """Name what a node has by being what it is: its operating system and architecture (COORD-C24).
 
-    system: as ``sys.platform`` says it. machine: as ``platform.machine()`` says it; all spellings of the same
+    system: as ``sys.platform`` or ``platform.system()`` says it. machine: as ``platform.machine()`` says it; all spellings of the same
     architecture are given, so that ``requires="amd64"`` and ``requires="x86_64"`` mean the same nodes.
     """
-    names = {{"darwin": "macos", "win32": "windows"}.get(system, system).casefold()}
+    system = system.casefold()
+    names = {{"darwin": "macos", "win32": "windows"}.get(system, system)}
     own = _ARCHITECTURES.get(machine.casefold(), machine.casefold())
     names.update(spelling for spelling, canonical in _ARCHITECTURES.items() if canonical == own)
     if own:

@@ -151,7 +151,7 @@ def _retries(declaring: Declaring, setting: str, value: object) -> tuple[str, ob
 def _ignore_failure(declaring: Declaring, setting: str, value: object) -> tuple[str, object]:
     if isinstance(value, bool) or (callable(value) and not isinstance(value, type)):
         return setting, value
-    declaring.refuse(setting, value, "True, False, or a function error -> bool")
+    return declaring.refuse(setting, value, "True, False, or a function error -> bool")
 
 
 def _conditions(declaring: Declaring, setting: str, value: object) -> tuple[str, object]:

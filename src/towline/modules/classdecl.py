@@ -9,7 +9,7 @@ import msgspec
 from towline.modules.annotations import Unresolved, annotation_in
 from towline.modules.bodies import NO_DEFAULT, Body, check_context, is_async, read_body
 from towline.modules.checking import Declaring, checked_name, checked_settings
-from towline.modules.classes import HOOKS, ExpandedModule, Module, ClassModule
+from towline.modules.classes import HOOKS, ClassModule, ExpandedModule, Module
 from towline.modules.dependencies import MarkedField, axes_of, each_of, edges_of, uses_of
 from towline.modules.instances import arguments, bound, freeze
 from towline.modules.scope import Scope, place_of_class

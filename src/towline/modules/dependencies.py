@@ -57,7 +57,7 @@ def each_of(declaring: Declaring, value: object) -> Edge | tuple[object, ...] | 
         return dict(value)
     if isinstance(value, (list, tuple)):
         return tuple(value)
-    declaring.refuse("each", value, "a list, tuple or dict, or result_of(m)")
+    return declaring.refuse("each", value, "a list, tuple or dict, or result_of(m)")
 
 
 def axes_of(declaring: Declaring, value: object) -> Mapping[str, Sequence[object]]:

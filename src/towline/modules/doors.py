@@ -1,8 +1,9 @@
 """What a context needs from the engine: small doors that higher rooms fill (DESIGN section 3)."""
 
+# ruff: noqa: TC004 - the record is never decoded, so its annotations need no imports at start-up.
+
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from pathlib import Path
 

@@ -149,9 +149,7 @@ def module(body: Any = None, /, **settings: Any) -> Any:
     return lambda body, /: _declare(body, settings)
 
 
-def _declare(
-    function: Any, settings: dict[str, Any]
-) -> FunctionModule[..., Any, Any] | ExpandedFunction[..., Any, Any]:
+def _declare(function: Any, settings: dict[str, Any]) -> Any:
     declaring = Declaring(str(settings.get("name", getattr(function, "__name__", "a module"))), None)
     body = read_body(declaring, function)
     place = place_of_function(body.code, body.function.__globals__, body.function.__qualname__)

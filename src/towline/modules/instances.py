@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from towline.identity import MODULE_NAME
 from towline.modules.markers import Marker
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ RESERVED = (
 """What a class module already means something by, so that no parameter can be called it."""
 
 
-def freeze(cls: type, declaring: Declaring) -> dict[str, Marker]:
+def freeze(cls: type[Any], declaring: Declaring) -> dict[str, Marker]:
     """Make a class a frozen record of its parameters; return its own markers by field.
 
     Parameters are the annotated fields without a marker, in order; ``name`` is keyword-only and comes with
@@ -55,7 +54,7 @@ def freeze(cls: type, declaring: Declaring) -> dict[str, Marker]:
     kept = {name: annotation for name, annotation in annotations.items() if name not in markers}
     if not hasattr(cls, "__dataclass_fields__"):
         kept["name"] = str
-        cls.name = field(default="", kw_only=True)  # type: ignore[attr-defined]
+        cls.name = field(default="", kw_only=True)
     cls.__annotations__ = kept
     try:
         dataclass(frozen=True, repr=False)(cls)
@@ -63,22 +62,22 @@ def freeze(cls: type, declaring: Declaring) -> dict[str, Marker]:
         declaring.refuse("parameters", ", ".join(kept), str(error), error)
     finally:
         cls.__annotations__ = annotations
-    cls.__init__ = _naming(cls, cls.__init__)  # type: ignore[misc]
+    cls.__init__ = _naming(cls, cls.__init__)
     return markers
 
 
-def _naming(cls: type, init: Callable[..., None]) -> Callable[..., None]:
+def _naming(cls: type[Any], init: Callable[..., None]) -> Callable[..., None]:
     """Let the generated constructor end by giving the instance its name."""
     from functools import wraps
 
     @wraps(init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         if type(self) is cls:
             self.__dict__["name"] = self.name or instance_name(self)
             self.check_name()
 
-    return __init__
+    return construct
 
 
 def bound(instance: Any, inputs: dict[str, Any]) -> Any:
@@ -129,8 +128,3 @@ def argument_text(value: object) -> str:
     if isinstance(value, Enum):
         return str(value.value) if isinstance(value.value, (str, int)) else value.name
     return str(value) if isinstance(value, (str, int)) else "?"
-
-
-def is_module_name(name: str) -> bool:
-    """Say whether a module may be called this (MOD-04)."""
-    return MODULE_NAME.match(name) is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
 from towline.modules.current import current_task
-from towline.modules.kinds import ManyTasks, OneTask, is_module
+from towline.modules.kinds import OneTask, is_module
 from towline.modules.selectors import Selector
 
 if TYPE_CHECKING:

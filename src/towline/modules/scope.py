@@ -1,5 +1,7 @@
 """Where a declaration stands, and the names that it can see."""
 
+# ruff: noqa: TC004 - these records are never decoded, so their annotations need no imports at start-up.
+
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,7 @@
 """The settings of a module as a user writes them: the same keywords for a function and a class."""
 
+# ruff: noqa: TC004 - these records are never decoded, so their annotations need no imports at start-up.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final

@@ -1,5 +1,7 @@
 """What a declared module is to the engine: one record for both forms (MOD-01)."""
 
+# ruff: noqa: TC004 - none of these records is ever decoded, so their annotations need no imports at start-up.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +31,9 @@ class ModuleRef(msgspec.Struct, frozen=True):
 
     name: str
     spec: ModuleSpec
+
+    def __repr__(self) -> str:  # without the spec: a chain of modules would be printed to its end
+        return f"ModuleRef({self.name!r})"
 
 
 class SelectorRef(msgspec.Struct, frozen=True):
@@ -101,7 +106,9 @@ class ModuleSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     ``call(ctx, inputs, item)`` runs the body: ``inputs`` maps parameter names to values, ``item`` is the
     item of an ``each`` task. It returns a coroutine when ``sync`` is false, else the value.
-    ``hooks`` holds those that a class overrides, by name. ``arguments`` are the parameters of an
+    The values of matrix axes are taken from ``ctx.matrix``. ``hooks`` holds those that a class overrides, by
+    name: ``hook(ctx, inputs=...)`` for ``before``, else ``hook(ctx, outcome, inputs=...)``, a coroutine function
+    where the class wrote one. Edges of ``each`` and ``consumes`` stand there alone, not in ``edges``. ``arguments`` are the parameters of an
     instance, for digests. ``matrix``: axis name to values; ``each``: the edge or literal items.
     """
 
@@ -121,6 +128,8 @@ class ModuleSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     code: Any = None
     """The function or class whose source text is the module's version (MOD-29)."""
     source: SourceRef | None = None
+    types_resolved: bool = False
+    """Annotations of this and of every module it refers to are real types; ``resolve_types`` sets it."""
 
     @property
     def is_expanded(self) -> bool:
