@@ -27,12 +27,19 @@ if sys.platform == "win32":
     def _lock(fd: int) -> None:
         os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(fd: int) -> None:
+        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
     def _lock(fd: int) -> None:
         # flock, not POSIX record locks: those are dropped when any other descriptor of the file is closed.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 class FileLock:
@@ -71,7 +78,13 @@ class FileLock:
             return False
 
     def free(self) -> None:
-        """Give the lock back; closing the file does it. A second call does nothing."""
+        """Give the lock back, also from children that share the open file. A second call does nothing."""
+        if self.fd >= 0:
+            _unlock(self.fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file without unlocking it: the lock goes on for others that share the open file."""
         fd, self.fd = self.fd, -1
         _held.discard(self)
         if fd >= 0:
@@ -82,9 +95,9 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _close_in_forked_child() -> None:
-    # A forked child shares the open file: without this a child that outlives us would keep our locks.
+    # A forked child shares the open file: without this, one that outlives a killed owner would keep its locks.
     for lock in list(_held):
-        lock.free()
+        lock.close()
 
 
 if sys.platform != "win32":

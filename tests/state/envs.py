@@ -1,0 +1,94 @@
+"""Places of each kind of state store for the contract kits, and small ways to make things."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from towline.planning.records import StateRecord
+from towline.state.directory import DirectoryStore
+from towline.state.memory import MemoryStore
+from towline.state.planfile import PlanFile
+from towline.testing.store_contract import an_owner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from towline.state.files import Files
+    from towline.state.store import Ownership, StateStore
+
+PLAN_ID = "00000001-be27d441"
+
+
+class MemoryStoreEnv:
+    """All stores of one env share the documents, as the nodes of a simulated run do."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    async def store(self) -> StateStore:
+        return self._store
+
+    async def aclose(self) -> None:
+        await self._store.close()
+
+
+class DirectoryStoreEnv:
+    def __init__(self, root: Path, durability: Literal["process", "power"] = "process") -> None:
+        self.root, self._durability = root, durability
+        self._stores: list[DirectoryStore] = []
+
+    async def store(self) -> StateStore:
+        self._stores.append(DirectoryStore(self.root, durability=self._durability))
+        return self._stores[-1]
+
+    async def aclose(self) -> None:
+        for store in self._stores:
+            await store.close()
+
+
+def record(seq: int, **fields: Any) -> StateRecord:
+    """Make a journal record."""
+    given: dict[str, Any] = {"at": "2026-03-01T10:00:01.004Z", "task": "import.planes", "state": "running"}
+    return StateRecord(seq=seq, **(given | fields))
+
+
+def snapshot(generation: int = 1, applied_seq: int = 0, plan_id: str = PLAN_ID, padding: int = 0) -> bytes:
+    """Make the bytes of a plan, as far as the journal is judged by them."""
+    text = f'{{"schema":1,"plan_id":"{plan_id}","generation":{generation},"applied_seq":{applied_seq},"tasks":[]'
+    return f'{text},"padding":"{"x" * padding}"}}'.encode()
+
+
+async def owned_plan(
+    root: Path, *, files: Files | None = None, durability: Literal["process", "power"] = "process"
+) -> tuple[DirectoryStore, Ownership, PlanFile]:
+    """Open a root as its owner."""
+    store = DirectoryStore(root, files=files, durability=durability)
+    ownership = await store.acquire(an_owner())
+    return store, ownership, PlanFile(store, ownership)
+
+
+async def started_plan(root: Path, records: int = 0, **options: Any) -> tuple[DirectoryStore, PlanFile]:
+    """Open a root as its owner, with a first snapshot and some records of one line each."""
+    store, ownership, plan = await owned_plan(root, **options)
+    await plan.write_snapshot([snapshot()], generation=1, plan_id=PLAN_ID, owner_epoch=ownership.epoch)
+    for seq in range(1, records + 1):
+        waiting = plan.append([record(seq)])
+        if waiting is not None:
+            await waiting
+    return store, plan
+
+
+async def loaded_seqs(root: Path) -> list[int]:
+    """Read a root as a fresh process would, and return the numbers of its records."""
+    import msgspec
+
+    store = DirectoryStore(root)
+    loaded = await PlanFile(store).load()
+    await store.close()
+    return [msgspec.json.decode(raw)["seq"] for raw in loaded.records]
+
+
+def open_files() -> int:
+    """Count this process's open files."""
+    return len(os.listdir("/proc/self/fd"))
