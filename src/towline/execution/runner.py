@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -171,6 +172,7 @@ class Runner:
         hook = run.kind.spec.hooks.get(name)
         if hook is None:
             return None
+        hook = partial(hook, inputs=run.inputs)
         arguments = () if outcome is None else (outcome,)
         try:
             async with asyncio.timeout(self._hook_timeout_s or None):
