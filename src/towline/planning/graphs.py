@@ -25,7 +25,7 @@ def mermaid(plan: Plan) -> str:
     """Write a Mermaid flowchart: one node per task, grouped by phase, an arrow from each dependency."""
     names = _names(plan)
     lines = ["flowchart LR"]
-    for phase, tasks in _phases(plan):
+    for phase, tasks in plan.by_phase():
         if phase is not None:
             lines.append(f'  subgraph phase_{len(lines)}["{_mermaid_text(phase)}"]')
         indent = "  " if phase is None else "    "
@@ -44,7 +44,7 @@ def dot(plan: Plan) -> str:
     """Write a Graphviz digraph: one node per task, a cluster per phase, an arrow from each dependency."""
     names = _names(plan)
     lines = [f'digraph "{_dot_text(plan.pipeline)}" {{', "  rankdir=LR;", "  node [shape=box, style=filled];"]
-    for phase, tasks in _phases(plan):
+    for phase, tasks in plan.by_phase():
         if phase is not None:
             lines += [f"  subgraph cluster_{len(lines)} {{", f'    label="{_dot_text(phase)}";']
         indent = "  " if phase is None else "    "
@@ -60,13 +60,6 @@ def dot(plan: Plan) -> str:
 def _names(plan: Plan) -> dict[str, str]:
     """Give each task a name that needs no quoting in either language."""
     return {task.id: f"t{number}" for number, task in enumerate(plan.tasks)}
-
-
-def _phases(plan: Plan) -> list[tuple[str | None, list[PlannedTask]]]:
-    per_phase: dict[str | None, list[PlannedTask]] = {}
-    for task in plan.tasks:
-        per_phase.setdefault(task.phase, []).append(task)
-    return list(per_phase.items())
 
 
 def _edges(plan: Plan) -> Iterator[tuple[PlannedTask, str]]:

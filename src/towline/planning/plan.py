@@ -38,6 +38,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: str
     tasks: tuple[PlannedTask, ...]
+    phases: tuple[str, ...] = ()
+
+    def by_phase(self) -> list[tuple[str | None, list[PlannedTask]]]:
+        """Return the tasks per phase: those of none first, then the phases in their order, without empty ones."""
+        per_phase: dict[str | None, list[PlannedTask]] = {phase: [] for phase in (None, *self.phases)}
+        for task in self.tasks:
+            per_phase.setdefault(task.phase, []).append(task)
+        return [(phase, tasks) for phase, tasks in per_phase.items() if tasks]
 
     def to_text(self, format: Literal["text", "json", "mermaid", "dot"] = "text", *, width: int = 80) -> str:
         """Return the plan as a text: a table for people, JSON for programs, a graph for ``mermaid`` or Graphviz.
@@ -66,6 +74,7 @@ def shown_plan(
     pipeline: str,
     rows: Iterable[records.PlannedTask],
     *,
+    phases: Iterable[str] = (),
     decisions: Mapping[str, Verdict] | None = None,
     reasons: Mapping[str, Reason] | None = None,
     estimates: Mapping[str, float] | None = None,
@@ -75,6 +84,7 @@ def shown_plan(
     Args:
         pipeline: Its name.
         rows: The rows, in plan order.
+        phases: Names of the phases, in order.
         decisions: By task id, what a forecast says of it; a task without one shows its state.
         reasons: By task id, why a forecast skips it; a row's own reason otherwise.
         estimates: Seconds by task id, else by module name.
@@ -95,7 +105,7 @@ def shown_plan(
         )
         for row in rows
     )
-    return Plan(pipeline=pipeline, tasks=tasks)
+    return Plan(pipeline=pipeline, tasks=tasks, phases=tuple(phases))
 
 
 def _reason(row: records.PlannedTask) -> Reason | None:

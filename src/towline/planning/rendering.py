@@ -17,7 +17,6 @@ GROUPED_ABOVE = 50
 """Tasks of one module and tier with one decision that are shown one by one; more are one line."""
 
 _INDENT = 2
-_WORDS = {"run": "run", "skip": "skip", "kept": "kept", "unknown": "?"}
 
 
 class _Row(msgspec.Struct):
@@ -39,10 +38,14 @@ def plan_text(plan: Plan, width: int = 80) -> str:
     width = max(width, MIN_WIDTH)
     if not plan.tasks:
         return f"{_escaped(plan.pipeline)}: no tasks\n"
-    sections = [(phase, [_row(group) for group in _groups(tasks)]) for phase, tasks in _phases(plan.tasks)]
+    sections = [(phase, [_row(group) for group in _groups(tasks)]) for phase, tasks in plan.by_phase()]
     rows = [row for _, section in sections for row in section]
     columns = _Columns(rows, width)
-    lines = [_headline(plan), "", columns.line(_Row("tier", "task", "decision", "estimate", ""))]
+    lines = [
+        *_wrapped(_headline(plan), width, between=" "),
+        "",
+        columns.line(_Row("tier", "task", "decision", "estimate", "")),
+    ]
     for phase, section in sections:
         if phase is not None:
             lines.append(f"-- {_escaped(phase)} ".ljust(width, "-"))
@@ -99,14 +102,6 @@ def _headline(plan: Plan) -> str:
     return f"{_escaped(plan.pipeline)}: {len(plan.tasks):,} {many} in {tiers} {'tier' if tiers == 1 else 'tiers'} ({parts})"
 
 
-def _phases(tasks: Sequence[PlannedTask]) -> list[tuple[str | None, list[PlannedTask]]]:
-    """Return the tasks per phase, phases in the order in which the plan meets them."""
-    per_phase: dict[str | None, list[PlannedTask]] = {}
-    for task in tasks:
-        per_phase.setdefault(task.phase, []).append(task)
-    return list(per_phase.items())
-
-
 def _groups(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
     """Give the tasks one by one, but those of a large matrix together where all is the same for them."""
     alike: dict[tuple[str, int, str, str], list[PlannedTask]] = {}
@@ -132,7 +127,7 @@ def _row(group: Sequence[PlannedTask]) -> _Row:
 
 
 def _decision(task: PlannedTask) -> str:
-    return task.state if task.decision is None else _WORDS[task.decision]
+    return task.decision or task.state
 
 
 def _why(task: PlannedTask) -> str:

@@ -115,8 +115,8 @@ def _carry(task: PlannedTask, failed: FailedTasks, missing: Container[str], carr
         task.reason_text = "it was running when the last run ended, and at_most_once forbids a second start"
         carried.lost.append(task.id)
     elif fate == "again":
-        if task.state == "pending" and task.reason is None:
-            return  # never touched
+        if task.state == "pending" and task.reason in (None, "interrupted") and task.started_at is None:
+            return  # as a resume leaves it: never touched, or sent back by an earlier one
         if task.gate and task.reason == "blocked" and task.state == "pending":
             _start_over(task)  # it judges anew, from its start (PLAN-53)
             carried.started_over.append(task.id)
