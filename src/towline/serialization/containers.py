@@ -129,10 +129,11 @@ class DictShape(Shape):
         return dict(zip(keys, values, strict=True))
 
     def lift(self, raw: Any, workdir: PurePath | None) -> Any:
+        pairs = self._pairs(raw)
         lifted: dict[Any, Any] = {}
         key: object = None
         try:
-            for key, item in self._pairs(raw):
+            for key, item in pairs:
                 lifted[self._key.lift(key, workdir)] = self._value.lift(item, workdir)
         except MisfitError as misfit:
             misfit.within(f"[{_shown(key)}]")

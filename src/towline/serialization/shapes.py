@@ -40,7 +40,7 @@ def kind_of(raw: object) -> str:
 
 def class_name(cls: type) -> str:
     """Name a class for people: built-in ones and those of the program without their module's path."""
-    return cls.__qualname__.replace("<locals>.", "") if cls is not type(None) else "None"
+    return "None" if cls is type(None) else cls.__qualname__.rpartition("<locals>.")[2]
 
 
 class Shape:
@@ -200,7 +200,10 @@ class NativeTextShape(Shape):
 
 
 class MomentShape(NativeTextShape):
-    """``datetime`` and ``time``: with offset, or naive without. Offsets of split minutes would be rounded."""
+    """``datetime`` and ``time``: with offset, or naive without; ``fold`` is dropped, as ``==`` does.
+
+    Offsets of split minutes would be rounded, so they are refused.
+    """
 
     def lower(self, value: Any, workdir: PurePath | None) -> Any:
         if type(value) not in self.classes:
