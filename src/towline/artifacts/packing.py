@@ -39,15 +39,15 @@ def _tree(entries: Iterable[Entry], artifact: str) -> Iterator[bytes]:
     for number, entry in enumerate(entries):
         problem = path_problem(entry.path, windows=False)
         if problem is not None:
-            raise ArtifactPackError(artifact, entry.path, problem)
+            raise ArtifactPackError(artifact, entry.source, problem)
         if number >= ENTRIES_LIMIT:
-            raise ArtifactPackError(artifact, entry.path, f"is one more than the {ENTRIES_LIMIT:,} entries allowed")
+            raise ArtifactPackError(artifact, entry.source, f"is one more than the {ENTRIES_LIMIT:,} entries allowed")
         info = tarfile.TarInfo(entry.path)
         if entry.kind == "file":
             yield from _file(info, entry.source, artifact)
             total += info.size
             if total > SIZE_LIMIT_BYTES:
-                raise ArtifactPackError(artifact, entry.path, f"brings it above {SIZE_LIMIT_BYTES:,} bytes")
+                raise ArtifactPackError(artifact, entry.source, f"brings it above {SIZE_LIMIT_BYTES:,} bytes")
         elif entry.kind == "folder":
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             yield _header(info)
@@ -56,7 +56,7 @@ def _tree(entries: Iterable[Entry], artifact: str) -> Iterator[bytes]:
             info.linkname = os.readlink(entry.source)
             problem = link_problem(entry.path, info.linkname)
             if problem is not None:
-                raise ArtifactPackError(artifact, entry.path, problem)
+                raise ArtifactPackError(artifact, entry.source, problem)
             yield _header(info)
     yield bytes(2 * _BLOCK)
 
