@@ -13,7 +13,6 @@ from redis.exceptions import (
     MovedError,
     NoScriptError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError,
     TryAgainError,
@@ -22,6 +21,7 @@ from redis.exceptions import (
 from towline.coordination import operations as ops
 from towline.coordination.records import RunState
 from towline.coordination.redis.codec import arguments_of, reply_of
+from towline.coordination.redis.connections import Connections
 from towline.coordination.redis.keys import RunKeys
 from towline.coordination.redis.replies import stored_outcome
 from towline.coordination.redis.scripts import script
@@ -31,8 +31,6 @@ from towline.errors.coordination import CoordinationError, CoordinatorClosedErro
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
-
-    from redis.asyncio.connection import AbstractConnection
 
     from towline.coordination.link import Watch
     from towline.coordination.records import FeedEntry
@@ -76,7 +74,7 @@ class RedisLink:
         self._time = time or str
         self._server_id = ""
         self._lease_ms = 0
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[str, Connections] = {}
         self._subscriber = Subscriber(server)
         self._closed = False
 
@@ -114,33 +112,33 @@ class RedisLink:
     async def _known_server(self, operation: ops.Operation[Any]) -> str:
         """Return the server's id for ``open_run``, which stores it; it is learnt by connecting."""
         if isinstance(operation, ops.OpenRun) and not self._server_id:
-            await self._client("scripts").execute_command("PING")
+            await self._client("scripts").execute("PING")
         return self._server_id
 
     async def _evaluate(
-        self, client: Any, name: str, owner_epoch: Argument, arguments: Sequence[Argument]
+        self, client: Connections, name: str, owner_epoch: Argument, arguments: Sequence[Argument]
     ) -> Sequence[Any]:
         chosen = script(name)
         tail = (len(self.keys.all), *self.keys.all, self._time(), owner_epoch, *arguments)
         try:
-            return await client.execute_command("EVALSHA", chosen.digest, *tail)  # type: ignore[no-any-return]
+            return await client.execute("EVALSHA", chosen.digest, *tail)  # type: ignore[no-any-return]
         except NoScriptError:
-            return await client.execute_command("EVAL", chosen.text, *tail)  # type: ignore[no-any-return]
+            return await client.execute("EVAL", chosen.text, *tail)  # type: ignore[no-any-return]
 
     async def with_outcomes(self, entries: Sequence[FeedEntry]) -> tuple[FeedEntry, ...]:
         """Fill in the outcomes that were too large to ride in the feed, with one read (COORD-R12)."""
-        missing = [entry.task_id for entry in entries if entry.kind == "finished" and entry.outcome is None]
+        missing = [entry.task_id or "" for entry in entries if entry.kind == "finished" and entry.outcome is None]
         if not missing:
             return tuple(entries)
 
         async def read() -> Sequence[bytes | None]:
             client = self._client("scripts")
-            return await client.execute_command("HMGET", self.keys.outcomes, *missing)  # type: ignore[no-any-return]
+            return await client.execute("HMGET", self.keys.outcomes, *missing)  # type: ignore[no-any-return]
 
         found = dict(zip(missing, await self.persist(read), strict=True))
 
         def filled(entry: FeedEntry) -> FeedEntry:
-            stored = found.get(entry.task_id)
+            stored = found.get(entry.task_id or "")
             if stored is None or entry.task_id is None or entry.outcome is not None:
                 return entry
             return msgspec.structs.replace(entry, outcome=stored_outcome(entry.task_id, stored))
@@ -151,7 +149,7 @@ class RedisLink:
         """Send a plain command that may be repeated."""
 
         async def send() -> Any:
-            return await self._client("scripts").execute_command(*parts)
+            return await self._client("scripts").execute(*parts)
 
         return await self.persist(send)
 
@@ -161,8 +159,8 @@ class RedisLink:
         async def read() -> Sequence[Any]:
             client = self._client(f"stream {key}")
             block_ms = max(1, round(wait_s * 1000))
-            found = await client.execute_command("XREAD", "COUNT", limit, "BLOCK", block_ms, "STREAMS", key, after)
-            return _streams(found)
+            found = await client.execute("XREAD", "COUNT", limit, "BLOCK", block_ms, "STREAMS", key, after)
+            return found[0][1] if found else ()
 
         return await self.persist(read)
 
@@ -200,19 +198,20 @@ class RedisLink:
             await asyncio.sleep(min(pause_s * self._random.uniform(0.1, 1.0), max(0.0, self.lost_after_s - away_s)))
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    def _client(self, purpose: str) -> Any:
+    def _client(self, purpose: str) -> Connections:
         if purpose not in self._clients:
             server = self._server
             if purpose == "scripts":
-                made = server.client(connections=SCRIPT_CONNECTIONS, greet=self._greet)
+                made = Connections(
+                    server, SCRIPT_CONNECTIONS, reply_timeout_s=server.command_timeout_s, greet=self._greet
+                )
             else:
-                made = server.client(connections=1, greet=None, socket_timeout=self.poll_s + server.command_timeout_s)
+                made = Connections(server, 1, reply_timeout_s=self.poll_s + server.command_timeout_s)
             self._clients[purpose] = made
         return self._clients[purpose]
 
-    async def _greet(self, connection: AbstractConnection) -> None:
+    async def _greet(self, connection: Any) -> None:
         """Tell a new connection's server process to the run, before any command on it (COORD-R17)."""
-        await connection.on_connect()
         self._server_id = await server_id_of(connection)
         hello = script("hello")
         tail = (len(self.keys.all), *self.keys.all, self._time(), "", self._server_id)
@@ -232,19 +231,7 @@ class RedisLink:
         """Close all connections; calls in flight end with an error."""
         self._closed = True
         await self._subscriber.aclose()
-        try:
-            await self._drop_clients()
-        except RedisError as error:
-            raise CoordinationError(self._server.masked(str(error))) from error
-
-
-def _streams(found: Any) -> Sequence[Any]:
-    """Return the entries of the one stream that was read."""
-    if not found:
-        return ()
-    if isinstance(found, dict):
-        return [(entry_id, flat) for entries in found.values() for entry_id, flat in entries]
-    return list(found[0][1])
+        await self._drop_clients()
 
 
 def _chunks(operation: ops.Enqueue) -> Iterator[ops.Enqueue]:

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from redis.asyncio.connection import AbstractConnection
 
 COMMAND_TIMEOUT_S = 5.0
@@ -66,7 +63,7 @@ class RedisServer:
             "password": self._password,
             "retry": Retry(NoBackoff(), 0),
             "socket_connect_timeout": self.command_timeout_s,
-            "socket_timeout": self.command_timeout_s,
+            "socket_timeout": None,
             "health_check_interval": 0,
             "protocol": 2,
             "decode_responses": False,
@@ -81,23 +78,6 @@ class RedisServer:
             if "ca" in self._query:
                 options["ssl_ca_certs"] = self._query["ca"]
         return options | more
-
-    def client(
-        self, *, connections: int, greet: Callable[[AbstractConnection], Awaitable[None]] | None, **more: Any
-    ) -> Any:
-        """Return a client with its own bounded pool; calls wait for a free connection.
-
-        ``greet`` runs on each new connection before its first command.
-        """
-        options = self.connection_options(**more)
-        if greet is not None:
-            options["redis_connect_func"] = greet
-        pool = BlockingConnectionPool(
-            connection_class=self.connection_class(), max_connections=connections, timeout=None, **options
-        )
-        client = Redis(connection_pool=pool)
-        client.response_callbacks.clear()  # replies as the server sends them: the codec reads them
-        return client
 
 
 def _password_elsewhere() -> str | None:

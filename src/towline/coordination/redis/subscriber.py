@@ -102,7 +102,7 @@ class Subscriber:
 
     async def _read_connection(self) -> None:
         server = self._server
-        connection: Any = server.connection_class()(**server.connection_options(socket_timeout=None))
+        connection: Any = server.connection_class()(**server.connection_options())
         try:
             await connection.connect()
             await connection.send_command("SUBSCRIBE", *self._confirmed)
