@@ -179,9 +179,9 @@ class ChildDoors:
 
     def offload(self, attempt: Attempt) -> NoReturn:
         """Offload buffers live in the node's memory: a body in a process of its own has none."""
-        from towline.errors.run import OffloadUnavailableError
+        from towline.errors.offload import OffloadUnavailableError
 
-        raise OffloadUnavailableError(attempt.task_id)
+        raise OffloadUnavailableError(f"{attempt.task_id} runs in a process of its own", 0.0, 0)
 
     # -------------------------------------------------------------- sync bodies
 

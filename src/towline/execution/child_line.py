@@ -7,8 +7,6 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from towline.execution.isolation_messages import (
     HEADER,
     NOTHING,
@@ -25,6 +23,8 @@ from towline.execution.isolation_messages import (
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+    import msgspec
 
     from towline.execution.isolation_messages import FromBody
     from towline.modules.doors import Attempt

@@ -52,6 +52,16 @@ class Ordering:
         """Return the seconds from the start of this task to the end of the longest chain behind it."""
         return self._paths[place]
 
+    def longest_chain(self, links: Links, parents: Mapping[int, int]) -> list[int]:
+        """Follow the longest path from its first task to its last; empty without tasks."""
+        paths = self._paths
+        chain: list[int] = []
+        behind: Iterable[int] = range(len(paths))
+        while (place := max(behind, key=lambda one: (paths[one], -one), default=None)) is not None:
+            chain.append(place)
+            behind = [parents[place]] if place in parents else list(links.dependents(place))
+        return chain
+
     def extend(self, rows: Sequence[PlannedTask], links: Links, parents: Mapping[int, int], start: int) -> None:
         """Order the tasks from ``start`` on; those before keep their keys.
 

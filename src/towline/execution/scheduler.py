@@ -166,6 +166,10 @@ class Scheduler:
         """The tasks whose abandoned bodies still hold a slot and their rights."""
         return list(self._retention.tasks)
 
+    def critical_path(self) -> list[int]:
+        """Return the longest chain of tasks by estimates, first task first (SCHED-04)."""
+        return self._ordering.longest_chain(self._standing.links, self._standing.parents)
+
     # -------------------------------------------------------------- events
 
     def _on_begin(self, _event: Begin, _now: float, out: list[Decision]) -> None:
