@@ -35,7 +35,11 @@ def own_head(spec: ModuleSpec, phase: str | None) -> bytes:
     """
     settings = spec.settings
     each = True if type(spec.each) is Edge else spec.each
-    consumes = [(use.module.name, use.artifact, use.into, use.same_key) for use in settings.consumes]
+    consumes = (
+        [(use.module.name, use.artifact, use.into, use.same_key) for use in settings.consumes]
+        if settings.consumes
+        else ()
+    )
     return canonical_json(
         (
             spec.name,

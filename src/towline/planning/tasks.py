@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from towline.modules.spec import ModuleSpec
 from towline.planning.built import ArtifactInput, BuiltPlan, TaskInput
 from towline.planning.digests import closure_digest, closure_part, edges_part, own_digest, own_head
 from towline.planning.keys import paired_key
@@ -14,7 +15,6 @@ from towline.planning.records import EdgeUse, PlannedTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from towline.modules.spec import ModuleSpec
     from towline.planning.links import Link
     from towline.planning.phases import Phases
 
@@ -95,12 +95,14 @@ class Stamper:
 
     def _stamp(self, plan: BuiltPlan) -> None:
         """Make the tasks one by one; each finds the closure digests of those above it done."""
-        tasks, closures = plan.tasks, [""] * len(self._rows)
+        closures = [""] * len(self._rows)
         templates: dict[int, _Template] = {}
         for place, (id, module, key, values) in enumerate(self._rows):
             template = templates.get(module)
             if template is None:
-                template = templates[module] = self._template(module)
+                template = self._template(module)
+                if key is not None:
+                    templates[module] = template
             wiring = template.wiring
             if wiring is None:
                 wiring = self._wire(module, values or {})
@@ -108,26 +110,20 @@ class Stamper:
                 wiring.closure_part = closure_part([closures[above] for above in wiring.places])
             own = own_digest(template.head, wiring.edges_part, key)
             closures[place] = closure = closure_digest(own, wiring.closure_part)
-            tasks.append(
-                PlannedTask(
-                    id=id,
-                    module=template.name,
-                    key=key,
-                    phase=template.phase,
-                    tier=template.tier,
-                    depends_on=wiring.depends_on,
-                    edges=wiring.edges,
-                    gates=template.gate_ids,
-                    own_digest=own,
-                    closure_digest=closure,
-                    code_digest=template.code_digest,
-                    always_run=template.always_run,
-                    gate=template.gate,
-                    at_most_once=template.at_most_once,
-                    join=template.join,
-                    source=template.source,
-                )
+            task = PlannedTask(
+                id=id,
+                module=template.spec.name,
+                key=key,
+                tier=template.tier,
+                depends_on=wiring.depends_on,
+                edges=wiring.edges,
+                own_digest=own,
+                closure_digest=closure,
+                code_digest=template.code_digest,
             )
+            if template.is_marked:
+                _mark(task, template)
+            plan.tasks.append(task)
             plan.depends_on.append(wiring.places)
             plan.gates.append(template.gates)
             plan.inputs.append(wiring.inputs)
@@ -137,25 +133,26 @@ class Stamper:
 
     def _template(self, module: int) -> _Template:
         """Gather what all tasks of a module share."""
-        spec, links = self._modules[module], self._links[module]
-        settings, phase = spec.settings, self._phasing.name_of(module)
-        paired = any(link.same_key for link in links)
-        gates = tuple(task for gate in self._phasing.gates_of(module) for task in self._tasks_of[gate])
-        source = next((self._ids[self._tasks_of[link.targets[0]][0]] for link in links if link.each), None)
+        spec = self._modules[module]
+        phase = self._phasing.name_of(module)
+        paired, source = False, None
+        for link in self._links[module]:
+            paired = paired or link.same_key
+            if link.each:
+                source = self._ids[self._tasks_of[link.targets[0]][0]]
+        gates, settings = self._phasing.gates_of(module), spec.settings
+        is_special = settings.always_run or settings.gate or settings.at_most_once
         return _Template(
-            name=spec.name,
-            head=own_head(spec, phase),
-            phase=phase,
-            tier=self._tiers[module],
-            wiring=None if paired else self._wire(module, {}),
-            gates=gates,
-            gate_ids=tuple(sorted(self._ids[gate] for gate in gates)) if gates else None,
-            code_digest=self._code_digest(spec),
-            always_run=settings.always_run,
-            gate=settings.gate,
-            at_most_once=settings.at_most_once,
-            join=spec.each is not None,
-            source=source,
+            spec,
+            own_head(spec, phase),
+            phase,
+            self._tiers[module],
+            None if paired else self._wire(module, {}),
+            tuple([task for gate in gates for task in self._tasks_of[gate]]) if gates else (),
+            tuple(sorted([self._ids[task] for gate in gates for task in self._tasks_of[gate]])) if gates else None,
+            self._code_digest(spec),
+            source,
+            is_special or phase is not None or spec.each is not None,
         )
 
     def _wire(self, module: int, values: Mapping[str, object]) -> _Wiring:
@@ -163,23 +160,26 @@ class Stamper:
         links = self._links[module]
         if not links:
             return _ALONE
+        ids = self._ids
         kinds: dict[int, EdgeUse] = {}
         inputs: list[TaskInput] = []
         artifacts: list[ArtifactInput] = []
+        only_values = True
         for link in links:
+            use = link.use
             targets = self._targets(link, values)
             for target in targets:
                 known = kinds.get(target)
-                if known is None or STRENGTH[link.use] < STRENGTH[known]:
-                    kinds[target] = link.use
+                if known is None or STRENGTH[use] < STRENGTH[known]:
+                    kinds[target] = use
             if link.param is not None:
-                inputs.append(TaskInput(link.param, link.use, targets, link.many))
+                inputs.append(TaskInput(link.param, use, targets, link.many))
             if link.artifact is not None:
                 artifacts.append(ArtifactInput(link.artifact, link.into, targets, link.many))
-        ids = self._ids
+            only_values = only_values and use == "value"
         places = tuple(sorted(kinds, key=ids.__getitem__)) if len(kinds) > 1 else tuple(kinds)
         depends_on = tuple([ids[place] for place in places])
-        edges = {ids[place]: kinds[place] for place in places if kinds[place] != "value"} or None
+        edges = None if only_values else {ids[one]: kinds[one] for one in places if kinds[one] != "value"} or None
         return _Wiring(depends_on, places, edges, tuple(inputs), tuple(artifacts), edges_part(depends_on, edges), None)
 
     def _targets(self, link: Link, values: Mapping[str, object]) -> tuple[int, ...]:
@@ -192,10 +192,10 @@ class Stamper:
         return tuple(sorted(chosen, key=self._ids.__getitem__))
 
 
-class _Template(msgspec.Struct, kw_only=True, gc=False):
+class _Template(msgspec.Struct, gc=False):
     """What the tasks of one module share. ``wiring`` is ``None`` when each task is paired by its key."""
 
-    name: str
+    spec: ModuleSpec
     head: bytes
     phase: str | None
     tier: int
@@ -203,11 +203,17 @@ class _Template(msgspec.Struct, kw_only=True, gc=False):
     gates: tuple[int, ...]
     gate_ids: tuple[str, ...] | None
     code_digest: str
-    always_run: bool
-    gate: bool
-    at_most_once: bool
-    join: bool
     source: str | None
+    is_marked: bool
+    """Whether its tasks have more than the fields that every task has."""
+
+
+def _mark(task: PlannedTask, template: _Template) -> None:
+    """Write the rarer fields of a row; setting them on every row would cost as much as all the others."""
+    settings = template.spec.settings
+    task.phase, task.gates, task.source = template.phase, template.gate_ids, template.source
+    task.always_run, task.gate, task.at_most_once = settings.always_run, settings.gate, settings.at_most_once
+    task.join = template.spec.each is not None
 
 
 _Row = tuple[str, int, str | None, "dict[str, object] | None"]

@@ -31,7 +31,7 @@ def type_name(kind: object) -> str:
 
     One file is ``__main__`` in one process and ``release`` in another; digests have to be the same (MOD-25).
     """
-    if isinstance(kind, type) and get_origin(kind) is None:
+    if type(kind) is type or (isinstance(kind, type) and get_origin(kind) is None):
         return kind.__qualname__
     origin = get_origin(kind)
     if origin is None:
