@@ -94,16 +94,16 @@ class RunUnknownError(CoordinationError):
 
 
 class RunIdUsedError(CoordinationError):
-    """A finished run has this id."""
+    """Another run has this id. ``status`` says how far that one came, and when."""
 
     exit_code: ClassVar[int] = 2
 
-    def __init__(self, run_id: str) -> None:
-        TowlineError.__init__(self, run_id)
-        self.run_id = run_id
+    def __init__(self, run_id: str, status: str = "has ended already") -> None:
+        TowlineError.__init__(self, run_id, status)
+        self.run_id, self.status = run_id, status
 
     def __str__(self) -> str:
-        return f"run {self.run_id!r} has ended already. Start the new run under another --run-id."
+        return f"run {self.run_id!r} {self.status}. Start the new run under another --run-id."
 
 
 class MasterAliveError(CoordinationError):

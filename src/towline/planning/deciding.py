@@ -111,8 +111,10 @@ def _with_plan(found: Found, plan: PlanDocument, wanted: Wanted) -> Decision:
     if plan.program != wanted.program and not fresh:
         raise OtherProgramError(found.root, plan.program, wanted.program)
     if plan.program == wanted.program and plan.run_id == wanted.run_id:
-        if fresh or plan.run_state not in UNENDED:
-            raise RunIdUsedError(wanted.run_id)
+        if plan.run_state not in UNENDED:
+            raise RunIdUsedError(wanted.run_id, f"ended {plan.run_state} at {plan.updated_at}")
+        if fresh:
+            raise RunIdUsedError(wanted.run_id, f"has not reached its end; it was seen last at {plan.updated_at}")
         _refuse_other_params(plan, wanted)
         if plan.graph_digest != wanted.graph_digest:
             raise ProgramMismatchError("graph", plan.graph_digest, wanted.graph_digest)
