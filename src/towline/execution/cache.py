@@ -33,15 +33,15 @@ _FRESH_S = 3600.0
 class CachedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cached success: what to give back in place of running the task.
 
-    ``value`` is the encoded result, absent for ``None``; ``parts`` are those of the fingerprint, for the
-    line that says why a later run did not find it.
+    ``value`` is the encoded result; ``parts`` are those of the fingerprint, for the line that says why a
+    later run did not find it.
     """
 
     schema: int = SCHEMA
     fingerprint: str
     task_id: str
-    value: msgspec.Raw | None = None
-    value_digest: str = ""
+    value: msgspec.Raw
+    value_digest: str
     findings: tuple[Finding, ...] = ()
     artifacts: tuple[ArtifactRef, ...] = ()
     parts: dict[str, str] = {}
@@ -169,9 +169,9 @@ class DirectoryCacheStore(CacheStore):
         return dropped
 
 
-def value_digest(value: msgspec.Raw | bytes | None) -> str:
-    """Digest an encoded value; empty for ``None``."""
-    return "" if value is None else f"sha256:{sha256(value).hexdigest()}"
+def value_digest(value: msgspec.Raw | bytes) -> str:
+    """Digest an encoded value."""
+    return f"sha256:{sha256(value).hexdigest()}"
 
 
 def _write(path: Path, data: bytes) -> None:

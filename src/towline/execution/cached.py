@@ -89,9 +89,7 @@ class CachedRuns:
                 why = ", ".join(changed_parts(before, fingerprint.parts)) if before else "it was never cached"
                 self._log(run.attempt, "debug", f"not in the cache: {why}")
                 return None
-            value = None
-            if entry.value is not None:
-                value = codec_for(self._spec(run).result_type).decode(entry.value, workdir=run.attempt.workdir)
+            value = codec_for(self._spec(run).result_type).decode(entry.value, workdir=run.attempt.workdir)
         except Exception as error:  # noqa: BLE001 - whatever ails the cache, the task can run (CACHE-07)
             self._log(run.attempt, "warning", f"the cache is of no use, the task runs: {error}")
             return None
@@ -120,10 +118,8 @@ class CachedRuns:
             if changed:
                 self._log(run.attempt, "warning", f"the result is not cached: {changed} while the task ran")
                 return
-            payload = None
-            if outcome.value is not None:
-                codec = codec_for(self._spec(run).result_type)
-                payload = msgspec.Raw(codec.encode(outcome.value, workdir=run.attempt.workdir))
+            codec = codec_for(self._spec(run).result_type)
+            payload = msgspec.Raw(codec.encode(outcome.value, workdir=run.attempt.workdir))
             for reference in outcome.artifacts:
                 await copy(reference, self._artifacts, self._store.artifacts)
             entry = CachedResult(
