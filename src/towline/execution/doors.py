@@ -216,12 +216,12 @@ class NodeDoors:
     def _cursor_hooks(self, attempt: Attempt) -> dict[str, Any]:
         run = self._runs[attempt.task_id]
         return {
-            "notify": lambda moved: self._on_loop(lambda: self._cursor_moved(run, moved)),
+            "notify": lambda moved: self._on_loop(lambda: self.cursor_moved(run, moved)),
             "check": lambda: self._check(attempt) and None,
             "check_ended": lambda: self._check_ended(attempt),
         }
 
-    def _cursor_moved(self, run: TaskRun, moved: CursorProgress) -> None:
+    def cursor_moved(self, run: TaskRun, moved: CursorProgress) -> None:
         """Show where a cursor is; a stored position also goes to the plan (PLAN-41)."""
         run.row.done, run.row.total = moved.done, moved.total
         if moved.last_checkpoint_at is not None and moved.last_checkpoint_at != run.saved_at:

@@ -9,7 +9,7 @@ decides is shown or started before the line is written (PLAN-17).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from towline.clock import moment
 from towline.errors.state import StateLostError
@@ -34,7 +34,7 @@ from towline.execution.scheduling import (
 from towline.execution.shown import parts_of
 from towline.execution.taskrun import TaskRun
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
-from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, ProgressRecord, StateRecord
+from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, ProgressRecord, StateRecord, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 SETTLE_SLICE = 1_000
 """Decisions that one turn carries out at most; the rest waits for the next, so that a failure with 100,000
 dependents holds the loop for some 20 ms at a time (SCHED-26)."""
+
+
+StopReason: TypeAlias = Literal["pipeline_failed", "stopped", "interrupted", "operator"]
 
 
 class Engine:
@@ -89,8 +92,6 @@ class Engine:
         self._wake: asyncio.TimerHandle | None = None
         self._complete: asyncio.Future[str] = self._loop.create_future()
         self._completed_as: str | None = None
-        self.stop_code: str | None = None
-        """Why the run was stopped from outside, if it was."""
 
     # -------------------------------------------------------------- the outside
 
@@ -108,11 +109,34 @@ class Engine:
             if self._wake is not None:
                 self._wake.cancel()
 
-    def ask_stop(self, reason: str, task: int | None = None) -> None:
+    def ask_stop(self, reason: StopReason, *, always_run_too: bool = True, task: int | None = None) -> None:
         """Stop the run, or one task of it; repeated and escalating calls are harmless."""
-        if task is None:
-            self.stop_code = reason
-        self._push(StopAsked(reason, task=task))  # type: ignore[arg-type]
+        at = moment(self._clock.now())
+        data: dict[str, Any] = {"by": reason}
+        if task is not None:
+            data["task"] = self._tasks[task].id
+        self._events.emit([self._events.event("cancel_requested", at, data)])
+        self._push(StopAsked(reason, always_run_too, task))
+
+    def expire_blocking(self, run: TaskRun, stack: str) -> None:
+        """Record the timeout of a body that blocks the loop, from another thread, just before the process leaves.
+
+        The loop's thread is inside that body, so nothing else writes meanwhile (RUN-28).
+        """
+        at = moment(self._clock.now())
+        last = stack.strip().splitlines()[-1].strip() if stack.strip() else None
+        text = f"blocked the event loop past its timeout of {run.kind.timeout_s:g} s; the process was ended"
+        record = StateRecord(
+            seq=self._writer.next_seq(),
+            at=at,
+            task=run.row.id,
+            state="timed_out",
+            reason="timeout",
+            reason_text=text,
+            error=TaskError("ModuleTimeoutError", text, last),
+            attempts=run.attempt.attempt,
+        )
+        self._writer.write([record])
 
     @property
     def running(self) -> Sequence[TaskRun]:

@@ -22,7 +22,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``failed``: whether a resume tries failed tasks again; ``None`` is its default table (PLAN section 4.3).
     ``modules``, ``skip``, ``categories``, ``phases``: the selection (PLAN-48). ``workdir``: where bodies
     run and patterns start; ``None`` is the current directory.
-    ``by_main``: the process belongs to this run: it handles signals and may leave by ``os._exit``.
+    ``capabilities``: what this machine has, as its operator says. ``greet`` is told what the start does with
+    an earlier plan, and why, before anything runs. ``by_main``: the process belongs to this run: it handles signals and may leave by ``os._exit``.
     """
 
     params: Any = None
@@ -36,5 +37,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     report: str | None = None
     workdir: Path | None = None
+    capabilities: tuple[str, ...] = ()
     by_main: bool = False
+    greet: Callable[[str], None] | None = None
     watchers: tuple[Callable[[Sequence[Event]], None], ...] = ()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from towline.clock import moment
 from towline.execution.report import (
@@ -16,6 +19,7 @@ from towline.execution.report import (
 )
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
+from towline.pipeline.durations import forget_old_runs, previous_of, read_heads, write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +34,9 @@ async def finished_report(session: Session, status: str, started_at: float, dura
     document = session.opened.plan.document
     rows = document.tasks
     host, python, ci = here()
+    root = session.opened.local_root
+    heads = read_heads(root) if root is not None else []
+    previous, took = previous_of(heads)
     findings: list[Finding] = []
     spans: list[tuple[float, float]] = []
     reports = []
@@ -39,7 +46,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
             findings += outcome.findings
             if outcome.started_at is not None:
                 spans.append((outcome.started_at, outcome.finished_at))
-        reports.append(_task_report(row, outcome, session))
+        reports.append(_task_report(row, outcome, session, took.get(row.id)))
     findings += [finding for found in session.ended_tasks.blocked_findings.values() for finding in found]
     counts = Counter(row.state for row in rows if not row.join)
     peak, mean = peak_and_mean(spans, duration_s)
@@ -52,7 +59,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         "cache_hits": sum(1 for one in reports if one.origin == "cached"),
     }
     code = EXIT_CODES[status] if status != "cancelled" else session.exit_code_of_cancel
-    return RunReport(
+    report = RunReport(
         run_id=session.run_id,
         pipeline=document.pipeline,
         program=document.program,
@@ -65,6 +72,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         host=host,
         python=python,
         ci=ci,
+        previous=previous,
         counts=dict(sorted(counts.items())),
         metrics=metrics,
         failures=_failures(session, rows),
@@ -72,10 +80,32 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         tasks=tuple(reports),
         commands=session.command_count,
         warnings=tuple(session.warnings),
-    ).with_values(_finder(session))
+    )
+    return _kept(session, report, root).with_values(_finder(session))
 
 
-def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, session: Session) -> TaskReport:
+def _kept(session: Session, report: RunReport, root: Path | None) -> RunReport:
+    """Write the report where it belongs; trouble is a warning and changes no outcome (REP-03)."""
+    places = [] if root is None else [root / "runs" / report.run_id]
+    path = ""
+    try:
+        for folder in places:
+            path = write_report(folder, report)
+        if root is not None:
+            forget_old_runs(root, report.run_id)
+        if session.request.report:
+            wanted = Path(session.request.report)
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            wanted.write_bytes(msgspec.json.encode(report))
+    except OSError as error:
+        session.warnings.append(f"the report could not be written: {error}")
+        report = msgspec.structs.replace(report, warnings=tuple(session.warnings))
+    return msgspec.structs.replace(report, path=path)
+
+
+def _task_report(
+    row: PlannedTask, outcome: Outcome[Any] | None, session: Session, previous_s: float | None
+) -> TaskReport:
     duration = None
     if outcome is not None and outcome.started_at is not None:
         duration = round(outcome.finished_at - outcome.started_at, 6)
@@ -97,6 +127,7 @@ def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, session: Sessio
         attempts=row.attempts,
         worker_id=row.worker,
         duration_s=duration,
+        previous_s=previous_s,
         started_at=row.started_at,
         finished_at=row.finished_at,
         done=row.done,

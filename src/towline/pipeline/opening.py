@@ -15,6 +15,7 @@ from towline.errors.run import RequirementsError
 from towline.execution.node import Node, known_skips
 from towline.identity import new_run_id
 from towline.modules.outcomes import Reason, Skipped
+from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
 from towline.planning.deciding import Wanted, decide
 from towline.planning.document import encode_slices
@@ -61,6 +62,11 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
     estimates: Mapping[str, float] = {}
     selection: Container[int] | None = None
     decisions: Mapping[int, Outcome[Any]] = {}
+
+    @property
+    def local_root(self) -> Path | None:
+        """The folder of a directory state; reports and history lie there."""
+        return Path(self.store.name) if os.path.isabs(self.store.name) else None
 
     def decided(self, position: int) -> Outcome[Any] | None:
         """What was decided about a task before the run: a skip, or nothing."""
@@ -109,7 +115,7 @@ async def open_run(program: Program, request: RunRequest, built: BuiltPlan, para
         TowlineError: See ``planning.deciding.decide``.
     """
     root = request.workdir or Path.cwd()
-    node = Node(params, root, os.environ)
+    node = Node(params, root, os.environ, request.capabilities)
     _check_requirements(request, node)
     skips = known_skips(built, node)
     store = open_store(state_url(program, request), durability=request.options.durability, clock=clock)
@@ -194,7 +200,7 @@ class _Opening:
         self, decision: Decision, found: Found, plan: LivePlan | None, skips: dict[int, Outcome[Any]]
     ) -> OpenedPlan:
         if decision.action == "build":
-            live, selection = await self._new_plan(decision), None
+            live = await self._new_plan(decision)
             announcements: list[tuple[str, dict[str, Any]]] = []
         else:
             assert plan is not None
@@ -220,6 +226,7 @@ class _Opening:
             words=decision.words,
             resumed_from=plan.document.run_id if decision.action != "build" and plan else None,
             announcements=announcements,
+            estimates=estimates_of(Path(self._store.name)) if os.path.isabs(self._store.name) else {},
             selection=selection.chosen,
             decisions=decisions,
         )

@@ -11,14 +11,15 @@ from towline.execution.run_request import RunRequest
 from towline.identity import MODULE_NAME, suggestion
 from towline.modules.kinds import is_module
 from towline.modules.reference import spec_of
-from towline.pipeline.program import Program, file_of_caller
+from towline.pipeline.program import Program, file_of_caller, module_of_caller
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from towline.execution.observers import Observer
     from towline.execution.report import RunReport
     from towline.modules.kinds import AnyModule
+    from towline.modules.spec import ModuleSpec
     from towline.planning.plan import Plan
 
 Params = TypeVar("Params")
@@ -94,6 +95,7 @@ class Pipeline(Generic[Params]):
             resume=resume,
             options=options,
             file=file_of_caller(1),
+            module_name=module_of_caller(1),
         )
         self._observers: list[Observer] = []
         self._active = False
@@ -151,15 +153,27 @@ class Pipeline(Generic[Params]):
 
         return await preview(self.program, request)
 
+    def check_for(self, request: RunRequest) -> list[str]:
+        """Name every problem that can be found without running anything (CLI-11)."""
+        from towline.pipeline.preview import problems_of
+
+        return problems_of(self.program, request)
+
+    def specs(self) -> Mapping[str, ModuleSpec]:
+        """The modules of the program by name, those that are required included."""
+        return self.program.specs()
+
     async def run_for(self, request: RunRequest) -> tuple[RunReport, BaseException | None]:
         """Run as asked; returns the report and the exception of the root failure, and never raises for a failure."""
         if self._active:
             raise RunActiveError(self.name)
+        from towline.modules.target import target_of
         from towline.pipeline.session import run_session
 
         self._active = True
         try:
-            return await run_session(self.program, request, self._observers)
+            target = target_of(self, self.program.module_name)
+            return await run_session(self.program, target, request, self._observers)
         finally:
             self._active = False
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from towline.errors.declaration import DeclarationError
+from towline.errors.declaration import DeclarationError, TargetLoadError
 from towline.errors.values import ValueTravelError
 from towline.execution.limits import ModuleRules, RunLimits
 from towline.execution.options import default_parallelism, node_cores
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from towline.execution.options import Options
     from towline.modules.spec import ModuleSpec
+    from towline.modules.target import TargetRef
     from towline.planning.built import BuiltPlan
     from towline.serialization.codec import Codec
 
@@ -41,6 +42,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     options: Options
     file: str | None = None
     """The file that declares the pipeline; ``None`` in a notebook or a REPL."""
+    module_name: str = "__main__"
+    """The Python module that declares it."""
 
     @property
     def id(self) -> str:
@@ -71,6 +74,13 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise DeclarationError(self.name, "params", given, f"a {kind.__name__}")
         return given
 
+    def specs(self) -> dict[str, ModuleSpec]:
+        """Every module of the program by name: those that were given and what they require."""
+        from towline.planning.closure import required_modules
+
+        modules, _ = required_modules([resolve_types(spec) for spec in self.modules])
+        return {spec.name: spec for spec in modules}
+
     def build(self, params: Any, options: Options, *, must_travel: bool) -> BuiltPlan:
         """Plan the program for these parameters.
 
@@ -91,6 +101,26 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             max_tasks=options.max_tasks,
             check=lambda spec: _problems(spec, options, must_travel=must_travel),
         )
+
+
+def refuse_without_target(built: BuiltPlan, target: TargetRef | None) -> None:
+    """Refuse process isolation for a program that no other process can load (MOD-27).
+
+    Raises:
+        TargetLoadError: It lives in a notebook, a REPL, ``-c`` or stdin.
+    """
+    if target is not None:
+        return
+    isolated = sorted(name for name, spec in built.specs.items() if spec.settings.isolation == "process")
+    if isolated:
+        cause = "it is no global of a file or package, so a child process cannot load it"
+        hint = f'Put it into a file, or leave out isolation="process" of {", ".join(isolated)}.'
+        raise TargetLoadError(built.pipeline, cause, hint)
+
+
+def module_of_caller(depth: int) -> str:
+    """Return the name of the Python module whose code stands ``depth`` frames above the caller."""
+    return str(sys._getframe(depth + 1).f_globals.get("__name__", "__main__"))
 
 
 def file_of_caller(depth: int) -> str | None:

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from towline.clock import Clock, SystemClock, moment
+from towline.clock import Clock, SystemClock, SystemExitDoor, moment
 from towline.events.log import EventLog
 from towline.execution.attempts import Attempts
 from towline.execution.deadlines import Deadlines
@@ -28,10 +28,12 @@ from towline.execution.surroundings import Surroundings
 from towline.execution.taskrun import TaskRun
 from towline.execution.threads import ThreadPool
 from towline.execution.values import Values
+from towline.execution.watchdog import Watchdog
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
-from towline.pipeline.program import kinds_of, limits_of, rules_of
+from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of
 from towline.pipeline.opening import artifact_store
+from towline.pipeline.signals import Signals
 from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
 from towline.state.cursors import CursorStore
@@ -39,23 +41,38 @@ from towline.state.cursors import CursorStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from towline.artifacts.store import ArtifactStore
+    from towline.execution.cached import CachedRuns
+    from towline.execution.isolation import ProcessBodies
     from towline.execution.observers import Observer
     from towline.execution.report import RunReport
     from towline.execution.run_request import RunRequest
     from towline.modules.outcomes import Outcome
+    from towline.modules.target import TargetRef
     from towline.pipeline.opening import OpenedPlan
     from towline.pipeline.program import Program
     from towline.planning.built import BuiltPlan
     from towline.planning.records import PlannedTask
 
 
+LAST_WRITE_S = 1.0
+"""What a second signal waits for the journal (RUN-43)."""
+
+
 class Session:
     """The composition of one local run. Built once the plan is durable; ``run`` drives it to its end."""
 
     def __init__(
-        self, program: Program, request: RunRequest, built: BuiltPlan, opened: OpenedPlan, clock: Clock
+        self,
+        program: Program,
+        target: TargetRef | None,
+        request: RunRequest,
+        built: BuiltPlan,
+        opened: OpenedPlan,
+        clock: Clock,
     ) -> None:
         self.program, self.request, self.built, self.opened, self.clock = program, request, built, opened, clock
+        self._target = target
         options, loop = request.options, asyncio.get_running_loop()
         self._loop = loop
         self._tasks: set[asyncio.Future[None]] = set()
@@ -129,14 +146,16 @@ class Session:
             loop=self._loop,
             plan_id=self.opened.plan.document.plan_id,
         )
+        self.doors = doors
+        artifacts = artifact_store(self.program, self.request)
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
         surroundings = Surroundings(
             doors=doors,
             built=self.built,
             values=self.values,
             growth=self.growth,
-            artifacts=artifact_store(self.program, self.request),
-            cache=None,
+            artifacts=artifacts,
+            cache=self._cache(artifacts),
             output=self.output,
             masker=self.masker,
             threads=self._threads,
@@ -148,7 +167,7 @@ class Session:
             doors=doors,
             stopper=stopper,
             threads=self._threads,
-            processes=None,
+            processes=self._processes(doors),
             clock=self.clock,
             random=random.Random(),
             worker_id=self.worker_id,
@@ -163,6 +182,54 @@ class Session:
             worker_id=self.worker_id,
         )
         return runner
+
+    def _cache(self, artifacts: ArtifactStore) -> CachedRuns | None:
+        """The cache, for a program that uses it (CACHE-09, CMD-14)."""
+        options = self.request.options
+        wanted = any(spec.settings.cache is not None for spec in self.built.specs.values())
+        if not wanted or options.no_cache or options.dry_commands:
+            return None
+        from towline.execution.cache import DirectoryCacheStore
+        from towline.execution.cached import CachedRuns
+
+        root = Path(self.program.file).resolve().parent if self.program.file else None
+        return CachedRuns(
+            store=DirectoryCacheStore(self.workdir / ".towline" / "cache", clock=self.clock),
+            artifacts=artifacts,
+            built=self.built,
+            outcomes=self.values,
+            root=root,
+            log=self.output.log,
+            clock=self.clock,
+            run_id=self.run_id,
+        )
+
+    def _processes(self, doors: NodeDoors) -> ProcessBodies | None:
+        """Where isolated bodies run; a program that has some was checked to have a target."""
+        if self._target is None:
+            return None
+        from towline.execution.isolation import ProcessBodies
+
+        options = self.request.options
+        return ProcessBodies(
+            target=self._target,
+            specs=self.built.specs,
+            doors=doors,
+            log=self.output,
+            mask=self.masker.mask,
+            state=self.opened.store,
+            plan_id=self.opened.plan.document.plan_id,
+            cursor_moved=doors.cursor_moved,
+            sources=self._sources,
+            cancel_grace_s=options.cancel_grace_s,
+            terminate_grace_s=options.terminate_grace_s,
+        )
+
+    def _sources(self, position: int) -> dict[str, list[str]]:
+        """The modules behind each input of a task, in the order of its values."""
+        tasks = self.opened.plan.document.tasks
+        uses = self.built.inputs[self.values.joined(position)]
+        return {use.param: [tasks[one].module for one in use.tasks] for use in uses}
 
     def _make_run(self, position: int, row: PlannedTask) -> TaskRun:
         attempt = Attempt(
@@ -201,13 +268,67 @@ class Session:
         await feeds.run_started(shown_plan(document.pipeline, document.tasks))
         self.events.subscribe(feeds.take)
         self._announce()
+        signals, watchdog = self._signals(), self._watchdog()
         self.output.install()
         try:
+            if signals is not None:
+                signals.install()
+            watchdog.start()
             status = await self._drive()
         finally:
+            watchdog.stop()
+            if signals is not None:
+                signals.restore()
             self.output.uninstall()
         self.output.drain()
         return status
+
+    def _signals(self) -> Signals | None:
+        if not (self.request.by_main or self.request.options.handle_signals):
+            return None
+        return Signals(self._loop, self._first_signal, self._second_signal, SystemExitDoor())
+
+    def _first_signal(self, code: int) -> None:
+        """End in order: no new task starts, running ones are cancelled (RUN-42)."""
+        self.exit_code_of_cancel = code
+        self.warn("interrupted: running tasks are ending; once more ends them at once")
+        self.engine.ask_stop("interrupted", always_run_too=not self.request.options.always_run_on_interrupt)
+
+    def _second_signal(self, code: int) -> None:
+        """End at once: kill what was started; the journal is as the last turn wrote it (RUN-43)."""
+        from towline.execution.trees import kill_all
+
+        kill_all()
+        self._spawn(self._leave(code))
+
+    async def _leave(self, code: int) -> None:
+        try:
+            async with asyncio.timeout(LAST_WRITE_S):
+                await self.opened.plan_file.flush()
+                await self.folder.flush()
+        except TimeoutError:
+            pass  # a second signal promises to leave within a second, whatever the disk does
+        SystemExitDoor()(code)
+
+    def _watchdog(self) -> Watchdog:
+        options = self.request.options
+        action = options.loop_block_action or ("exit" if self.request.by_main else "warn")
+        is_real = type(self._loop).__module__.split(".")[0] in ("asyncio", "uvloop")
+        return Watchdog(
+            loop=self._loop,
+            runs=self.runs,
+            clock=self.clock,
+            warning_s=options.loop_block_warning_s if is_real else 0.0,
+            grace_s=options.cancel_grace_s,
+            warn=lambda text: self.output.log(None, "warning", text),
+            expire=self._expire if action == "exit" else None,
+        )
+
+    def _expire(self, run: TaskRun, stack: str) -> None:
+        """From the watchdog's thread, while the loop is blocked: record the timeout and leave (RUN-28)."""
+        self.engine.expire_blocking(run, stack)
+        self.output.drain()
+        SystemExitDoor()(1)
 
     async def _drive(self) -> str:
         driving = self._loop.create_task(self.engine.run())
@@ -284,7 +405,11 @@ class Session:
 
 
 async def run_session(
-    program: Program, request: RunRequest, observers: Sequence[Observer], clock: Clock | None = None
+    program: Program,
+    target: TargetRef | None,
+    request: RunRequest,
+    observers: Sequence[Observer],
+    clock: Clock | None = None,
 ) -> tuple[RunReport, BaseException | None]:
     """Run a program as asked. Returns the report and the exception of the root failure.
 
@@ -299,9 +424,12 @@ async def run_session(
     started = clock.monotonic()
     params = program.params_for(request.params)
     built = program.build(params, request.options, must_travel=request.options.strict_values)
+    refuse_without_target(built, target)
     opened = await open_run(program, request, built, params, clock)
+    if request.greet is not None:
+        request.greet(opened.words)
     try:
-        session = Session(program, request, built, opened, clock)
+        session = Session(program, target, request, built, opened, clock)
         try:
             status = await session.run(observers)
             await session.record_end(status)

@@ -48,7 +48,7 @@ class PlainConsole:
                 lines.append(f"{clock_of(event.at)} {event.task} attempt {event.attempt} {event.data['state']} {error}")
             elif event.kind == "reconciled":
                 lines += _reconciled(event)
-        self._write(lines)
+        self.write(lines)
 
     def _transition(self, lines: list[str], event: Event, before: str | None) -> None:
         row = self.screen.rows.get(event.task or "")
@@ -89,7 +89,13 @@ class PlainConsole:
             self._shown_progress[task] = slot
             lines.append(f"{clock_of(event.at)} {task} running {counted}")
 
-    def _write(self, lines: Sequence[str]) -> None:
+    def flush(self) -> None:
+        """Write the output of tasks that never ended; nothing is lost with the run (REP-10)."""
+        held, self._held = self._held, {}
+        self.write([line for lines in held.values() for line in lines])
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Write lines; after the stream was closed this does nothing."""
         if self._closed or not lines:
             return
         try:

@@ -1,0 +1,188 @@
+"""The commands and their flags. Each hands over to the file that does the work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from towline.cli.flags import run_flags, selection_flags, state_flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from towline.cli.seen import SeenPipeline
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Group(click.Group):
+    """A group that names the nearest command for a misspelt one (CLI-02)."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from towline.identity import suggestion
+
+            error.message = error.message.rstrip(".") + "." + suggestion(args[0], self.commands)
+            raise
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("towline")
+
+
+@click.group(cls=_Group, context_settings=CONTEXT)
+@click.version_option(message="towline %(version)s", package_name="towline")
+def towline() -> None:
+    """Pipelines that must finish: plan, run, resume, look.
+
+    TARGET is file.py[:name] or package.module[:name]; the name is `pipeline` unless said.
+    """
+
+
+@click.group(cls=_Group, context_settings=CONTEXT)
+@click.version_option(message="towline %(version)s", package_name="towline")
+def own() -> None:
+    """Run this pipeline, or look at what it would do. `run` is the default."""
+
+
+target = click.argument("target")
+
+
+def _both(name: str) -> Callable[[F], F]:
+    """Offer a command of ``towline`` with TARGET, and of a pipeline's own ``main()`` without."""
+
+    def add(function: F) -> F:
+        import functools
+
+        @functools.wraps(function)
+        def with_target(target: str, **given: Any) -> Any:
+            from towline.cli.loading import load
+
+            return function(load(target), target, **given)
+
+        @functools.wraps(function)
+        @click.pass_obj
+        def without_target(pipeline: SeenPipeline, **given: Any) -> Any:
+            return function(pipeline, None, **given)
+
+        params = list(getattr(function, "__click_params__", ()))
+        for decorated in (with_target, without_target):
+            decorated.__dict__["__click_params__"] = list(params)
+        towline.command(name, help=function.__doc__)(target_argument(with_target))
+        own.command(name, help=function.__doc__)(without_target)
+        return function
+
+    return add
+
+
+def target_argument(function: F) -> F:
+    """Add TARGET before the flags."""
+    return target(function)
+
+
+@_both("run")
+@run_flags
+@selection_flags
+def run(pipeline: SeenPipeline, target: str | None, **given: Any) -> int:
+    """Plan and run. Goes on where an interrupted run stopped."""
+    from towline.cli.running import run_pipeline
+
+    return run_pipeline(pipeline, given)
+
+
+@_both("resume")
+@run_flags
+@selection_flags
+def resume(pipeline: SeenPipeline, target: str | None, **given: Any) -> int:
+    """Go on with the earlier plan, whatever it ended with: the same as run --resume."""
+    from towline.cli.running import run_pipeline
+
+    if given.pop("fresh"):
+        raise click.UsageError("resume and --fresh contradict each other")
+    return run_pipeline(pipeline, given | {"resume": True, "fresh": False})
+
+
+@_both("plan")
+@click.option("--format", "form", type=click.Choice(["text", "json", "mermaid", "dot"]), default="text", help="How to write it.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--resume", "resume", is_flag=True, help="What a resume would do.")
+@click.option("--fresh", "fresh", is_flag=True, help="What a fresh run would do.")
+@selection_flags
+def plan(pipeline: SeenPipeline, target: str | None, form: str, as_json: bool, **given: Any) -> int:
+    """Show tasks, tiers, skips and estimates. Runs nothing and writes nothing."""
+    from towline.cli.running import show_plan
+
+    return show_plan(pipeline, "json" if as_json else form, given)
+
+
+@_both("check")
+@click.option("--json", "as_json", is_flag=True, help="List the problems as JSON.")
+@selection_flags
+def check(pipeline: SeenPipeline, target: str | None, as_json: bool, **given: Any) -> int:
+    """Report everything that can be refused before running. Exit code 0 or 2."""
+    from towline.cli.running import check_pipeline
+
+    return check_pipeline(pipeline, given, as_json=as_json)
+
+
+@towline.command("runs")
+@state_flag
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--limit", type=int, default=20, show_default=True, help="Most runs to list.")
+def runs(state: str | None, as_json: bool, limit: int) -> int:
+    """List the runs of the pipelines in this folder, newest first."""
+    from towline.cli.history import list_runs
+
+    return list_runs(state, as_json=as_json, limit=limit)
+
+
+@towline.command("show")
+@click.argument("run", default="latest")
+@click.option("--task", "task", help="One task, with its log.")
+@state_flag
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+def show(run: str, task: str | None, state: str | None, as_json: bool) -> int:
+    """Show one RUN (default: the latest): how it ended, task by task."""
+    from towline.cli.history import show_run
+
+    return show_run(run, task, state, as_json=as_json)
+
+
+@towline.command("diff")
+@click.argument("before")
+@click.argument("after")
+@state_flag
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+def diff(before: str, after: str, state: str | None, as_json: bool) -> int:
+    """Compare two runs: tasks that came, went, changed state or became slower."""
+    from towline.cli.history import diff_runs
+
+    return diff_runs(before, after, state, as_json=as_json)
+
+
+@towline.command("why")
+@click.argument("task")
+@state_flag
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+def why(task: str, state: str | None, as_json: bool) -> int:
+    """Say what TASK waits for, or why it ran, was skipped, reused or failed."""
+    from towline.cli.why import explain
+
+    return explain(task, state, as_json=as_json)
+
+
+@towline.command("doctor")
+@click.argument("target", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+def doctor(target: str | None, as_json: bool) -> int:
+    """Show settings with where they come from, and what is installed."""
+    from towline.cli.doctor import examine
+
+    return examine(target, as_json=as_json)

@@ -1,0 +1,97 @@
+"""``towline doctor``: settings with their sources, and what is installed (CLI-10)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from towline.cli.loading import load
+from towline.cli.settings import choose, project_table, unknown_variables
+from towline.execution.options import Options, default_parallelism, node_cores
+from towline.views.plain import write_lines
+
+PACKAGES = (
+    ("towline", ""),
+    ("msgspec", ""),
+    ("anyio", ""),
+    ("click", ""),
+    ("rich", ""),
+    ("ahocorasick-rs", ""),
+    ("redis", "redis"),
+    ("numpy", "offload"),
+    ("uvloop", "speed"),
+)
+SECRET_WORDS = ("TOKEN", "PASSWORD", "SECRET", "KEY")
+
+
+def examine(target: str | None, *, as_json: bool) -> int:
+    """Print each setting, value and source, what is installed, and what is misconfigured; 0 or 1."""
+    code, start = Options(), Path.cwd()
+    if target is not None:
+        program = load(target).program
+        code = program.options
+        start = Path(program.file).resolve().parent if program.file else start
+    table, table_file = project_table(start)
+    chosen = choose({}, os.environ, table, table_file, code)
+    cores = node_cores()
+    settings = [{"name": one.setting.name, "value": one.value, "source": one.source} for one in chosen]
+    installed = [_installed(name, extra) for name, extra in PACKAGES]
+    problems = unknown_variables(os.environ) + _unwritable(Path.cwd())
+    data: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": cores,
+        "parallelism": code.parallelism or default_parallelism(cores),
+        "settings": settings,
+        "variables": _variables(),
+        "installed": installed,
+        "problems": problems,
+    }
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(data, enc_hook=repr).decode() + "\n")
+    else:
+        write_lines(sys.stdout, _lines(data))
+    return 1 if problems else 0
+
+
+def _lines(data: dict[str, Any]) -> list[str]:
+    lines = [
+        f"Python {data['python']} on {data['system']}, {data['cores']} cores, parallelism {data['parallelism']}",
+        "",
+        "settings",
+    ]
+    lines += [f"  {one['name']:<18} {one['value']!s:<12} {one['source']}" for one in data["settings"]]
+    lines += ["", "variables"] + [f"  {name} {shown}" for name, shown in data["variables"].items()]
+    lines += ["", "installed"]
+    for one in data["installed"]:
+        extra = f"  (extra {one['extra']})" if one["extra"] else ""
+        lines.append(f"  {one['name']:<18} {one['version'] or 'not installed'}{extra}")
+    lines += ["", *(f"problem: {problem}" for problem in data["problems"])] if data["problems"] else ["", "no problems found"]
+    return lines
+
+
+def _installed(name: str, extra: str) -> dict[str, str | None]:
+    try:
+        return {"name": name, "extra": extra, "version": version(name)}
+    except PackageNotFoundError:
+        return {"name": name, "extra": extra, "version": None}
+
+
+def _variables() -> dict[str, str]:
+    """Show Towline's variables; of secrets only whether they are set."""
+    shown = {}
+    for name in sorted(os.environ):
+        if name.startswith("TOWLINE_"):
+            secret = any(word in name for word in SECRET_WORDS)
+            shown[name] = "is set" if secret else f"= {os.environ[name]}"
+    return shown
+
+
+def _unwritable(folder: Path) -> list[str]:
+    return [] if os.access(folder, os.W_OK) else [f"{folder} cannot be written: no state can be kept here"]

@@ -1,0 +1,122 @@
+"""``run``, ``plan`` and ``check``: from flags to a request, a console and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from towline.cli.failing import say
+from towline.cli.flags import refuse_contradictions
+from towline.cli.params import params_of
+from towline.cli.settings import choose, options_of, project_table, unknown_variables
+from towline.execution.run_request import RunRequest
+from towline.planning.selection import split_names
+
+if TYPE_CHECKING:
+    from towline.cli.seen import SeenPipeline
+    from towline.execution.report import RunReport
+
+FLAG_OF = {
+    "parallel": "parallel",
+    "keep_going": "keep-going",
+    "module_timeout": "module-timeout",
+    "state": "state",
+    "durability": "durability",
+    "schedule": "schedule",
+    "strict_values": "strict-values",
+    "dry_run": "dry-run",
+    "no_cache": "no-cache",
+}
+
+
+def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
+    """Turn flags into a request, with the settings that win over the options in code.
+
+    Raises:
+        ConfigurationError, DeclarationError, click.UsageError: A flag, variable or table entry is wrong.
+    """
+    refuse_contradictions(given)
+    program = pipeline.program
+    start = Path(program.file).resolve().parent if program.file else Path.cwd()
+    table, table_file = project_table(start)
+    flags = {name: given.get(key) for key, name in FLAG_OF.items()}
+    capabilities = [*given.get("capabilities", ()), os.environ.get("TOWLINE_CAPABILITIES", "")]
+    capabilities += table.get("capabilities", [])
+    chosen = choose(flags, os.environ, table, table_file, program.options)
+    for warning in unknown_variables(os.environ):
+        say(f"warning: {warning}")
+    return RunRequest(
+        params=params_of(program.params_type, given.get("params", ()), os.environ),
+        options=options_of(chosen, program.options),
+        earlier="resume" if given.get("resume") else "fresh" if given.get("fresh") else None,
+        failed="retry" if given.get("retry_failed") else "keep" if given.get("keep_failed") else None,
+        modules=split_names(given.get("modules", ())),
+        skip=split_names(given.get("skip", ())),
+        categories=split_names(given.get("categories", ())),
+        phases=split_names(given.get("phases", ())),
+        run_id=given.get("run_id") or os.environ.get("TOWLINE_RUN_ID"),
+        report=given.get("report"),
+        capabilities=split_names(capabilities),
+        by_main=True,
+    )
+
+
+def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
+    """Run, show, and return the exit code of the run."""
+    from towline.views.consoles import console_for
+
+    request = request_of(pipeline, given)
+    console = console_for(
+        sys.stdout, sys.stderr, os.environ, as_json=given.get("as_json", False), plain=given.get("plain", False)
+    )
+    request = msgspec.structs.replace(request, watchers=(console.take,), greet=console.greet)
+    try:
+        report, _ = asyncio.run(pipeline.run_for(request))
+    finally:
+        console.close()
+    console.finish(report)
+    leave_if_abandoned(report)
+    return report.exit_code
+
+
+def leave_if_abandoned(report: RunReport) -> None:
+    """Leave without joining a body that would not end (RUN-26)."""
+    if any(task.abandoned for task in report.tasks):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(report.exit_code)
+
+
+def show_plan(pipeline: SeenPipeline, form: str, given: dict[str, Any]) -> int:
+    """Write the plan to standard output."""
+    from towline.views.consoles import width_of
+    from towline.views.plain import write_lines
+
+    request = request_of(pipeline, given)
+    plan = asyncio.run(pipeline.plan_for(request))
+    text = plan.to_text(form, width=width_of(sys.stdout, os.environ))  # type: ignore[arg-type]
+    write_lines(sys.stdout, text.rstrip("\n").split("\n"))
+    return 0
+
+
+def check_pipeline(pipeline: SeenPipeline, given: dict[str, Any], *, as_json: bool) -> int:
+    """Write every problem that can be found before running; 0 or 2."""
+    from towline.errors.root import TowlineError
+
+    try:
+        problems = pipeline.check_for(request_of(pipeline, given))
+    except TowlineError as error:
+        problems = [str(error)]
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({"problems": problems}).decode() + "\n")
+    else:
+        for problem in problems:
+            say(problem)
+        if not problems:
+            sys.stdout.write(f"{pipeline.name}: no problems found\n")
+    return 2 if problems else 0

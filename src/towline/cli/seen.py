@@ -1,0 +1,55 @@
+"""A pipeline as the command line sees it: the composition root stands above and is not known here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from towline.execution.options import Options
+    from towline.execution.report import RunReport
+    from towline.execution.run_request import RunRequest
+    from towline.modules.spec import ModuleSpec
+    from towline.planning.plan import Plan
+
+
+class SeenProgram(Protocol):
+    """What a pipeline declares."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def params_type(self) -> type[Any] | None: ...
+
+    @property
+    def file(self) -> str | None: ...
+
+
+class SeenPipeline(Protocol):
+    """What the command line can ask of a pipeline."""
+
+    name: str
+
+    @property
+    def program(self) -> SeenProgram: ...
+
+    def specs(self) -> Mapping[str, ModuleSpec]:
+        """The modules of the program by name, those that are required included."""
+        ...
+
+    async def plan_for(self, request: RunRequest) -> Plan:
+        """Plan what a run with this request would do."""
+        ...
+
+    async def run_for(self, request: RunRequest) -> tuple[RunReport, BaseException | None]:
+        """Run as asked; never raises for a failure of a task."""
+        ...
+
+    def check_for(self, request: RunRequest) -> list[str]:
+        """Name every problem that can be found without running anything."""
+        ...

@@ -1,0 +1,94 @@
+"""Reading state roots from outside: no lock, no change (PLAN-27)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from towline.errors.configuration import ConfigurationError
+from towline.execution.report import RunReport
+from towline.planning.live import LivePlan
+from towline.planning.loading import decode_document, replay
+from towline.state.opening import open_store
+from towline.state.planfile import PlanFile
+
+if TYPE_CHECKING:
+    from towline.planning.records import PlanDocument
+
+STATE_FOLDER = ".towline"
+NOT_PIPELINES = ("cache", "history")
+
+
+def roots(state: str | None) -> list[Path]:
+    """Find the state roots that are meant: the one that is named, or every pipeline's below ``.towline``.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    if state is not None:
+        folder = Path(state)
+        if not folder.is_dir():
+            raise ConfigurationError("--state", state, "flag", "there is no such folder")
+        return [folder]
+    base = Path(STATE_FOLDER)
+    found = [one for one in sorted(base.iterdir()) if one.is_dir() and one.name not in NOT_PIPELINES] if base.is_dir() else []
+    if not found:
+        advice = "nothing ran in this folder yet; go to where the run was started, or name the state"
+        raise ConfigurationError("--state", str(base), "default", advice)
+    return found
+
+
+def read_plan(root: Path) -> PlanDocument | None:
+    """Read the plan of a state root as it stands now, of a living run too.
+
+    Raises:
+        PlanCorruptError: It cannot be read.
+    """
+
+    async def read() -> PlanDocument | None:
+        store = open_store(str(root))
+        try:
+            plan_file = PlanFile(store)
+            loaded = await plan_file.load()
+            await plan_file.close()
+        finally:
+            await store.close()
+        if loaded.snapshot is None:
+            return None
+        plan = LivePlan(decode_document(loaded.snapshot, f"{root}/plan.json"))
+        replay(plan, loaded.records, f"{root}/plan.journal")
+        return plan.snapshot()
+
+    return asyncio.run(read())
+
+
+def read_reports(root: Path) -> tuple[list[RunReport], list[str]]:
+    """Read the reports of a state root, newest first, and warnings about those that cannot be read (REP-04)."""
+    reports: list[RunReport] = []
+    warnings: list[str] = []
+    for file in sorted(root.glob("runs/*/report.json")):
+        try:
+            report = msgspec.json.decode(file.read_bytes(), type=RunReport)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            warnings.append(f"{file} is left out: {error}")
+            continue
+        if report.schema != 1:
+            warnings.append(f"{file} is left out: its schema is {report.schema}")
+            continue
+        reports.append(report)
+    reports.sort(key=lambda report: report.started_at, reverse=True)
+    return reports, warnings
+
+
+def log_of(root: Path, run_id: str, task: str) -> str | None:
+    """Read the log of a task in a run; ``None`` when it said nothing."""
+    from towline.identity import segment
+
+    file = root / "runs" / run_id / "log" / f"{segment(task)}.txt"
+    try:
+        return file.read_text(encoding="utf-8", errors="backslashreplace")
+    except FileNotFoundError:
+        return None

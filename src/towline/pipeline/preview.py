@@ -1,0 +1,166 @@
+"""``towline plan`` and ``towline check``: what a run would do, without writing or running anything (PLAN-11, CLI-11)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from towline.clock import SystemClock
+from towline.errors.planning import PlanBuildError
+from towline.errors.root import TowlineError
+from towline.execution.forecast import forecast
+from towline.execution.node import Node, known_skips
+from towline.pipeline.durations import estimates_of
+from towline.pipeline.found import look
+from towline.pipeline.opening import state_url
+from towline.pipeline.program import limits_of, rules_of
+from towline.planning.deciding import Wanted, decide
+from towline.planning.plan import Plan, shown_plan
+from towline.planning.reconcile import reconcile
+from towline.planning.records import FINAL_STATES
+from towline.planning.resume import carry_on
+from towline.planning.selection import Choice, select
+from towline.state.opening import open_store
+from towline.state.planfile import PlanFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from towline.execution.forecast import Forecast
+    from towline.execution.run_request import RunRequest
+    from towline.modules.outcomes import Reason
+    from towline.pipeline.program import Program
+    from towline.planning.built import BuiltPlan
+    from towline.planning.plan import Verdict
+    from towline.planning.records import PlannedTask
+    from towline.planning.selection import Selection
+
+
+async def preview(program: Program, request: RunRequest) -> Plan:
+    """Plan what a run with this request would do.
+
+    Raises:
+        TowlineError: What the run itself would be refused with.
+    """
+    params = program.params_for(request.params)
+    built = program.build(params, request.options, must_travel=request.options.strict_values)
+    node = Node(params, request.workdir or Path.cwd(), os.environ, request.capabilities)
+    rows = await _rows(program, request, built)
+    choice = Choice(
+        modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases
+    )
+    selection = select(rows, built.specs, built.phases, choice)
+    skips = {place: outcome.reason for place, outcome in known_skips(built, node).items() if outcome.reason is not None}
+    estimates = estimates_of(Path(state_url(program, request)))
+    seen = forecast(
+        rows,
+        rules_of(built.specs),
+        limits_of(request.options),
+        estimates,
+        selection=selection.chosen,
+        skips={place: reason.text for place, reason in skips.items()},
+    )
+    verdicts, reasons = _verdicts(rows, built, selection, skips, seen)
+    return shown_plan(program.name, rows, decisions=verdicts, reasons=reasons, estimates=estimates)
+
+
+async def _rows(program: Program, request: RunRequest, built: BuiltPlan) -> Sequence[PlannedTask]:
+    """The rows as a start would find or make them; the state is only read."""
+    url = state_url(program, request)
+    if ":" not in url[2:] and not Path(url).exists():
+        return built.tasks
+    store = open_store(url, clock=SystemClock())
+    try:
+        plan_file = PlanFile(store)
+        found, plan = await look(store, plan_file, may_resume=True)
+        wanted = Wanted(
+            program=program.id,
+            run_id=request.run_id or "",
+            params_digest=built.params_digest,
+            param_digests=built.param_digests,
+            graph_digest=built.graph_digest,
+            flag=request.earlier,
+            option=program.resume,
+            failed=request.failed or "default",
+        )
+        decision = decide(found, wanted)
+        await plan_file.close()
+    finally:
+        await store.close()
+    if decision.action == "build" or plan is None:
+        return built.tasks
+    rows, _ = reconcile(plan.snapshot().tasks, built)
+    carry_on(rows, request.failed or "default", found.missing)
+    return rows
+
+
+def _verdicts(
+    rows: Sequence[PlannedTask],
+    built: BuiltPlan,
+    selection: Selection,
+    skips: Mapping[int, Reason],
+    seen: Forecast,
+) -> tuple[dict[str, Verdict], dict[str, Reason]]:
+    """Say of each task what is known before anything runs: kept, skip with its reason, run, or unknown.
+
+    A condition that only a node can answer, and the number of items of an ``each``, are unknown; so is what
+    depends on them by value or order (PLAN-11).
+    """
+    verdicts: dict[str, Verdict] = {}
+    reasons: dict[str, Reason] = {}
+    for place, row in enumerate(rows):
+        settled = seen.skipped.get(place)
+        if selection.chosen is not None and place not in selection.chosen:
+            verdicts[row.id] = "skip"
+            reasons[row.id] = Reason(code="deselected", text="not part of this run")
+        elif place in selection.deselected:
+            verdicts[row.id] = "skip"
+            reasons[row.id] = Reason(code="deselected", text="left out by --skip")
+        elif row.state in FINAL_STATES:
+            verdicts[row.id] = "kept"
+        elif place in skips:
+            verdicts[row.id], reasons[row.id] = "skip", skips[place]
+        elif settled is not None:
+            verdicts[row.id] = "skip"
+            reasons[row.id] = Reason(code=settled.code, text=settled.text, blocked_by=settled.blocked_by)
+        elif _is_open(row, built) or any(
+            verdicts.get(one) == "unknown" and (row.edges or {}).get(one, "value") in ("value", "order")
+            for one in row.depends_on
+        ):
+            verdicts[row.id] = "unknown"
+        else:
+            verdicts[row.id] = "run"
+    return verdicts, reasons
+
+
+def _is_open(row: PlannedTask, built: BuiltPlan) -> bool:
+    settings = built.specs[row.module].settings
+    asked_later = any(callable(condition) for condition in (*settings.run_if, *settings.skip_if))
+    return asked_later or (row.join and row.source_digest is None)
+
+
+def problems_of(program: Program, request: RunRequest) -> list[str]:
+    """Name every problem that can be found without running a body, hook or condition of the user's (CLI-11)."""
+    try:
+        params = program.params_for(request.params)
+        built = program.build(params, request.options, must_travel=request.options.strict_values)
+    except PlanBuildError as error:
+        return sorted(error.problems)
+    except TowlineError as error:
+        return [str(error)]
+    return sorted(_pairs_that_skip(built))
+
+
+def _pairs_that_skip(built: BuiltPlan) -> list[str]:
+    """Warn of results that are read of a module whose failure is ignored: the reader would be skipped (MOD-14)."""
+    found: list[str] = []
+    for spec in built.specs.values():
+        for edge in spec.edges:
+            ignored: Any = getattr(getattr(edge.to, "spec", None), "settings", None)
+            if edge.use == "value" and ignored is not None and ignored.ignore_failure:
+                found.append(
+                    f"{spec.name} reads result_of({edge.to.name}), whose failure is ignored: {spec.name} would "
+                    f"be skipped then. Read maybe_result_of or outcome_of."
+                )
+    return found
