@@ -15,7 +15,7 @@ from towline.coordination.signals import Signal
 from towline.errors.coordination import SessionEndedError, SessionReplacedError
 
 if TYPE_CHECKING:
-    from towline.coordination.ledger.state import LedgerState, SessionRow, Step, TaskRow
+    from towline.coordination.ledger.state import SessionRow, Step, TaskRow
     from towline.coordination.losses import LossCode
     from towline.coordination.operations import AbandonClaim, ActiveLeases, Claim, Release, RequeueExpired
     from towline.coordination.records import ClaimReply, FeedEntry, SessionRef
@@ -46,7 +46,7 @@ def claim(step: Step, operation: Claim) -> ClaimReply:
         return Closed("completed")
     if state.signal is Signal.STOPPED:
         return Closed("stopped")
-    again = _repeated(state, operation)
+    again = _repeated(step, operation)
     if again is not None:
         return again
     session = require_session(step, operation.worker)
@@ -67,13 +67,14 @@ def claim(step: Step, operation: Claim) -> ClaimReply:
     )
     session.last_claim = LastClaim(operation.token, assignment.task_id, row.last_epoch)
     step.feed("claimed", task_id=assignment.task_id, epoch=row.last_epoch, worker_id=operation.worker.worker_id)
-    lease = lease_of(state, assignment.task_id)
+    lease = lease_of(step, assignment.task_id)
     step.effects.claims.append(lease)
     return lease
 
 
-def _repeated(state: LedgerState, operation: Claim | AbandonClaim) -> Lease | None:
+def _repeated(step: Step, operation: Claim | AbandonClaim) -> Lease | None:
     """Return what this token was given, while it is held (COORD-C35)."""
+    state = step.state
     session = state.sessions.get(operation.worker.worker_id)
     if session is None or session.last_claim is None or session.registration.session != operation.worker.session:
         return None
@@ -82,26 +83,26 @@ def _repeated(state: LedgerState, operation: Claim | AbandonClaim) -> Lease | No
     if last.token != operation.token or lease is None:
         return None
     held = lease.session == operation.worker.session and lease.epoch == last.epoch
-    return lease_of(state, last.task_id) if held else None
+    return lease_of(step, last.task_id) if held else None
 
 
-def lease_of(state: LedgerState, task_id: str) -> Lease:
-    """Make the record of a held lease."""
-    lease = state.leases[task_id]
+def lease_of(step: Step, task_id: str) -> Lease:
+    """Make the record of a held lease, with the time that is left to it."""
+    lease = step.state.leases[task_id]
     return Lease(
         task_id=task_id,
         epoch=lease.epoch,
         worker_id=lease.worker_id,
         session=lease.session,
-        assignment=state.tasks[task_id].assignment,
+        assignment=step.state.tasks[task_id].assignment,
         claimed_at=moment(lease.claimed_ms / 1000),
-        expires_in_ms=lease.expires_ms - lease.claimed_ms,
+        expires_in_ms=lease.expires_ms - step.now_ms,
     )
 
 
 def abandon_claim(step: Step, operation: AbandonClaim) -> bool:
     """Give back the lease that a cancelled claim was granted, if any (COORD-C33)."""
-    lease = _repeated(step.state, operation)
+    lease = _repeated(step, operation)
     if lease is None:
         return False
     release_lease(step, lease.task_id, started=False)
@@ -179,4 +180,4 @@ def _fail(step: Step, row: TaskRow, epoch: int, code: LossCode) -> None:
 def active_leases(step: Step, operation: ActiveLeases) -> tuple[Lease, ...]:
     """Return all leases, sorted by task."""
     step.require_master(operation.owner_epoch)
-    return tuple(lease_of(step.state, task_id) for task_id in sorted(step.state.leases))
+    return tuple(lease_of(step, task_id) for task_id in sorted(step.state.leases))

@@ -161,7 +161,7 @@ _BARE: dict[type[ops.Operation[Any]], str] = {
 
 
 def caller_of(operation: ops.Operation[Any]) -> SessionRef:
-    """Return whose call it is, for the text of a refusal; a master stands there by its owner epoch."""
+    """Return whose call it is, for the text of a refusal; nobody's for the master's."""
     match operation:
         case ops.Claim(worker=worker) | ops.AbandonClaim(worker=worker) | ops.Release(worker=worker):
             return worker
@@ -171,13 +171,22 @@ def caller_of(operation: ops.Operation[Any]) -> SessionRef:
             return registration.ref
         case ops.Heartbeat(status=status):
             return SessionRef(status.worker_id, status.session)
-        case ops.MasterOperation(owner_epoch=epoch) | ops.Publish(owner_epoch=epoch):
-            return SessionRef("", str(epoch or 0))
         case _:
             return _NOBODY
 
 
-def reply_of(operation: ops.Operation[R], reply: Sequence[Any], run_id: str, timeout_ms: int) -> R:
+def owner_epoch_of(operation: ops.Operation[Any]) -> int | None:
+    """Return the fence of a master's operation."""
+    match operation:
+        case ops.MasterOperation(owner_epoch=epoch) | ops.Publish(owner_epoch=epoch):
+            return epoch
+        case ops.PublishAndClaim(publish=publish):
+            return publish.owner_epoch
+        case _:
+            return None
+
+
+def reply_of(operation: ops.Operation[R], reply: Sequence[Any], run_id: str) -> R:
     """Read a script's reply.
 
     Raises:
@@ -186,17 +195,17 @@ def reply_of(operation: ops.Operation[R], reply: Sequence[Any], run_id: str, tim
     """
     code, parts = reply[0].decode(), reply[1:]
     if code not in ("ok", "no_work", "closed", "lease"):
-        replies.raise_refusal(code, parts, run_id, caller_of(operation))
-    result: R = _READERS[type(operation)](operation, code, parts, timeout_ms)
+        replies.raise_refusal(code, parts, run_id, caller_of(operation), owner_epoch_of(operation))
+    result: R = _READERS[type(operation)](operation, code, parts)
     return result
 
 
-def _read_fused(operation: ops.PublishAndClaim, _: str, parts: Sequence[bytes], timeout_ms: int) -> Any:
+def _read_fused(operation: ops.PublishAndClaim, _: str, parts: Sequence[bytes]) -> Any:
     published = replies.publish_reply(parts[:3])
-    return published, replies.claim_reply(parts[3].decode(), parts[4:], operation.claim.worker, timeout_ms)
+    return published, replies.claim_reply(parts[3].decode(), parts[4:], operation.claim.worker)
 
 
-def _read_heartbeat(_: ops.Heartbeat, __: str, parts: Sequence[bytes], ___: int) -> HeartbeatReply:
+def _read_heartbeat(_: ops.Heartbeat, __: str, parts: Sequence[bytes]) -> HeartbeatReply:
     signal, completed, *lost = parts
     return HeartbeatReply(
         lost=tuple(
@@ -208,12 +217,12 @@ def _read_heartbeat(_: ops.Heartbeat, __: str, parts: Sequence[bytes], ___: int)
     )
 
 
-def _read_events(_: ops.SendEvents, __: str, parts: Sequence[bytes], ___: int) -> EventsReply:
+def _read_events(_: ops.SendEvents, __: str, parts: Sequence[bytes]) -> EventsReply:
     acked, gap, superseded = parts
     return EventsReply(acked=int(acked), gap=gap == b"1", superseded=superseded == b"1")
 
 
-def _read_leases(_: ops.ActiveLeases, __: str, parts: Sequence[bytes], timeout_ms: int) -> tuple[Lease, ...]:
+def _read_leases(_: ops.ActiveLeases, __: str, parts: Sequence[bytes]) -> tuple[Lease, ...]:
     from towline.clock.clock import moment
 
     rows = [parts[start : start + 7] for start in range(0, len(parts), 7)]
@@ -225,50 +234,50 @@ def _read_leases(_: ops.ActiveLeases, __: str, parts: Sequence[bytes], timeout_m
             session=session.decode(),
             assignment=replies.decode(Assignment, payload, f"payload[{task.decode()}]"),
             claimed_at=moment(int(claimed) / 1000),
-            expires_in_ms=int(expires) - int(claimed),
+            expires_in_ms=int(left),
         )
-        for task, epoch, claimed, worker, session, expires, payload in rows
+        for task, epoch, claimed, worker, session, left, payload in rows
     ]
     return tuple(sorted(leases, key=lambda lease: lease.task_id))
 
 
-def _read_workers(_: ops.ReadWorkers, __: str, parts: Sequence[bytes], ___: int) -> tuple[WorkerRegistration, ...]:
+def _read_workers(_: ops.ReadWorkers, __: str, parts: Sequence[bytes]) -> tuple[WorkerRegistration, ...]:
     workers = [replies.decode(WorkerRegistration, data, "workers") for data in parts[::2]]
     return tuple(sorted(workers, key=lambda worker: worker.worker_id))
 
 
-def _read_statuses(_: ops.ReadStatuses, __: str, parts: Sequence[bytes], ___: int) -> tuple[WorkerStatus, ...]:
+def _read_statuses(_: ops.ReadStatuses, __: str, parts: Sequence[bytes]) -> tuple[WorkerStatus, ...]:
     statuses = [replies.decode(WorkerStatus, data, "status") for data in parts[1::2] if data]
     return tuple(sorted(statuses, key=lambda status: status.worker_id))
 
 
-_READERS: dict[type[ops.Operation[Any]], Callable[[Any, str, Sequence[Any], int], Any]] = {
-    ops.Claim: lambda operation, code, parts, ms: replies.claim_reply(code, parts, operation.worker, ms),
+_READERS: dict[type[ops.Operation[Any]], Callable[[Any, str, Sequence[Any]], Any]] = {
+    ops.Claim: lambda operation, code, parts: replies.claim_reply(code, parts, operation.worker),
     ops.PublishAndClaim: _read_fused,
-    ops.Publish: lambda _, __, parts, ___: replies.publish_reply(parts),
+    ops.Publish: lambda _, __, parts: replies.publish_reply(parts),
     ops.Heartbeat: _read_heartbeat,
-    ops.Register: lambda _, __, parts, ___: replies.run_state(parts),
-    ops.OpenRun: lambda _, __, parts, ___: replies.run_state(parts),
-    ops.ReadRun: lambda _, __, parts, ___: replies.run_state(parts),
-    ops.AbandonClaim: lambda _, __, parts, ___: parts[0] == b"1",
-    ops.Release: lambda _, __, parts, ___: parts[0] == b"1",
-    ops.Expel: lambda _, __, parts, ___: parts[0] == b"1",
+    ops.Register: lambda _, __, parts: replies.run_state(parts),
+    ops.OpenRun: lambda _, __, parts: replies.run_state(parts),
+    ops.ReadRun: lambda _, __, parts: replies.run_state(parts),
+    ops.AbandonClaim: lambda _, __, parts: parts[0] == b"1",
+    ops.Release: lambda _, __, parts: parts[0] == b"1",
+    ops.Expel: lambda _, __, parts: parts[0] == b"1",
     ops.SendEvents: _read_events,
-    ops.ReadOutcome: lambda operation, _, parts, __: (
+    ops.ReadOutcome: lambda operation, _, parts: (
         replies.stored_outcome(operation.task_id, parts[0]) if parts and parts[0] is not None else None
     ),
-    ops.ReadWorkVersion: lambda _, __, parts, ___: int(parts[0]),
-    ops.Beat: lambda _, __, parts, ___: int(parts[0]),
-    ops.Enqueue: lambda _, __, parts, ___: tuple(part == b"1" for part in parts),
-    ops.Withdraw: lambda _, __, parts, ___: frozenset(part.decode() for part in parts),
+    ops.ReadWorkVersion: lambda _, __, parts: int(parts[0]),
+    ops.Beat: lambda _, __, parts: int(parts[0]),
+    ops.Enqueue: lambda _, __, parts: tuple(part == b"1" for part in parts),
+    ops.Withdraw: lambda _, __, parts: frozenset(part.decode() for part in parts),
     ops.ActiveLeases: _read_leases,
     ops.ReadWorkers: _read_workers,
     ops.ReadStatuses: _read_statuses,
-    ops.RequeueExpired: lambda _, __, parts, ___: tuple(replies.feed_entry(*entry) for entry in parts[0]),
-    ops.ReadFeed: lambda _, __, parts, ___: tuple(replies.feed_entry(*entry) for entry in parts[0]),
-    ops.ReceiveEvents: lambda _, __, parts, ___: tuple(replies.event_batch(flat) for _, flat in parts[0]),
+    ops.RequeueExpired: lambda _, __, parts: tuple(replies.feed_entry(*entry) for entry in parts[0]),
+    ops.ReadFeed: lambda _, __, parts: tuple(replies.feed_entry(*entry) for entry in parts[0]),
+    ops.ReceiveEvents: lambda _, __, parts: tuple(replies.event_batch(flat) for _, flat in parts[0]),
     ops.TrimFeed: lambda *_: None,
     ops.AcknowledgeEvents: lambda *_: None,
     ops.Complete: lambda *_: None,
-    ops.SendSignal: lambda _, __, parts, ___: Signal.read(parts[0].decode()),
+    ops.SendSignal: lambda _, __, parts: Signal.read(parts[0].decode()),
 }

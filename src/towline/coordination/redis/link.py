@@ -20,7 +20,7 @@ from redis.exceptions import (
 
 from towline.coordination import operations as ops
 from towline.coordination.records import RunState
-from towline.coordination.redis.codec import arguments_of, reply_of
+from towline.coordination.redis.codec import arguments_of, owner_epoch_of, reply_of
 from towline.coordination.redis.connections import Connections
 from towline.coordination.redis.keys import RunKeys
 from towline.coordination.redis.replies import stored_outcome
@@ -73,7 +73,6 @@ class RedisLink:
         self._random = random or Random()
         self._time = time or str
         self._server_id = ""
-        self._lease_ms = 0
         self._clients: dict[str, Connections] = {}
         self._subscriber = Subscriber(server)
         self._closed = False
@@ -94,18 +93,15 @@ class RedisLink:
         return reply
 
     async def _call(self, operation: ops.Operation[R]) -> R:
-        owner_epoch = getattr(operation, "owner_epoch", None)
-        if isinstance(operation, ops.PublishAndClaim):
-            owner_epoch = operation.publish.owner_epoch
+        owner_epoch = owner_epoch_of(operation)
 
         async def evaluate() -> Sequence[Any]:
             client = self._client("scripts")
             name, arguments = arguments_of(operation, await self._known_server(operation))
             return await self._evaluate(client, name, "" if owner_epoch is None else owner_epoch, arguments)
 
-        reply = reply_of(operation, await self.persist(evaluate), self.run_id, self._lease_ms)
-        if isinstance(reply, RunState) and reply.worker_timeout_ms:
-            self._lease_ms = reply.worker_timeout_ms
+        reply = reply_of(operation, await self.persist(evaluate), self.run_id)
+        if isinstance(reply, RunState) and reply.master_timeout_ms:
             self.lost_after_s = reply.master_timeout_ms / 1000
         return reply
 

@@ -66,14 +66,16 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
     return record
 
 
-def raise_refusal(code: str, parts: Sequence[bytes], run_id: str, worker: SessionRef) -> NoReturn:
+def raise_refusal(
+    code: str, parts: Sequence[bytes], run_id: str, worker: SessionRef, owner_epoch: int | None
+) -> NoReturn:
     """Raise the error that a script's refusal stands for."""
     text = [part.decode() for part in parts[:3]]
     match code:
         case "run_unknown":
             raise RunUnknownError("")
         case "master_replaced":
-            raise MasterReplacedError(run_id, int(worker.session or 0), int(text[0]))
+            raise MasterReplacedError(run_id, owner_epoch or 0, int(text[0]))
         case "master_alive":
             raise MasterAliveError(run_id, text[0], int(text[1]), int(text[2]) / 1000)
         case "program_mismatch":
@@ -113,13 +115,13 @@ def run_state(parts: Sequence[bytes]) -> RunState:
     )
 
 
-def claim_reply(code: str, parts: Sequence[bytes], worker: SessionRef, timeout_ms: int) -> ClaimReply:
+def claim_reply(code: str, parts: Sequence[bytes], worker: SessionRef) -> ClaimReply:
     """Read what a claim got."""
     if code == "no_work":
         return NoWork(int(parts[0]))
     if code == "closed":
         return Closed(parts[0].decode())  # type: ignore[arg-type]
-    task_id, epoch, claimed_ms, payload = parts
+    task_id, epoch, claimed_ms, left_ms, payload = parts
     return Lease(
         task_id=task_id.decode(),
         epoch=int(epoch),
@@ -127,7 +129,7 @@ def claim_reply(code: str, parts: Sequence[bytes], worker: SessionRef, timeout_m
         session=worker.session,
         assignment=decode(Assignment, payload, f"payload[{task_id.decode()}]"),
         claimed_at=moment(int(claimed_ms) / 1000),
-        expires_in_ms=timeout_ms,
+        expires_in_ms=int(left_ms),
     )
 
 

@@ -21,7 +21,8 @@ end
 
 local function granted(task)
   local lease = lease_of(task)
-  return { 'lease', task, num(lease.epoch), lease.claimed, call('HGET', PAYLOAD, task) }
+  local left = tonumber(call('ZSCORE', EXPIRY, task)) - NOW
+  return { 'lease', task, num(lease.epoch), lease.claimed, num(left), call('HGET', PAYLOAD, task) }
 end
 
 local function head(bucket, id, others_fit)
@@ -98,5 +99,5 @@ local function claim(id, session, token, waits)
   call('HSET', LASTCLAIM, id, table.concat({ session, num(row.epoch), #token, token .. row.task }, '|'))
   live_on(LEASES, EXPIRY, LASTCLAIM)
   feed('claimed', row.task, row.epoch, id)
-  return { 'lease', row.task, num(row.epoch), num(NOW), call('HGET', PAYLOAD, row.task) }
+  return { 'lease', row.task, num(row.epoch), num(NOW), num(M.timeout), call('HGET', PAYLOAD, row.task) }
 end
