@@ -1,0 +1,79 @@
+"""What happened to a call, kept for the last few thousand of them (OFF-953). Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from towline.offload.records import CallExplanation, CallNumber
+
+if TYPE_CHECKING:
+    from towline.offload.calls import Call
+
+REMEMBERED_CALLS = 4_096
+REMEMBERED_FRAMES = 64
+
+
+class _Story:
+    __slots__ = ("decisions", "frames", "left_out")
+
+    def __init__(self) -> None:
+        self.decisions: list[dict[str, object]] = []
+        self.frames: deque[str] = deque(maxlen=REMEMBERED_FRAMES)
+        self.left_out: dict[str, str] = {}
+
+
+class Explanations:
+    """Stories of calls by number; the oldest is dropped when there are too many."""
+
+    def __init__(self) -> None:
+        self._stories: dict[int, _Story] = {}
+
+    def choice(self, call: Call, left_out: dict[str, str], costs: dict[str, float], chosen: str) -> None:
+        """Note a decision: who was left out and why, what the others would cost, what came of it."""
+        story = self._story(call.number)
+        entry: dict[str, object] = {"chosen": chosen, "left_out": left_out, "costs": costs}
+        if story.decisions and all(story.decisions[-1].get(key) == value for key, value in entry.items()):
+            return
+        story.left_out = left_out
+        if len(story.decisions) < REMEMBERED_FRAMES:
+            story.decisions.append(entry)
+
+    def dispatched(self, call: Call, at: float, fence: int, worker: str) -> None:
+        """Note a dispatch."""
+        self._story(call.number).decisions.append(
+            {"at": at, "attempt": call.attempts, "fence": fence, "worker": worker}
+        )
+
+    def failed(self, call: Call, at: float, why: str) -> None:
+        """Note an attempt that came to nothing."""
+        self._story(call.number).decisions.append({"at": at, "failed": why})
+
+    def frame(self, call: Call, at: float, text: str) -> None:
+        """Note a frame about the call."""
+        self._story(call.number).frames.append(f"{at:.6f} {text}")
+
+    def left_out(self, call: Call) -> tuple[str, ...]:
+        """Say why each worker was left out at the last decision."""
+        story = self._stories.get(call.number)
+        return tuple(f"{worker}: {why}" for worker, why in story.left_out.items()) if story is not None else ()
+
+    def about(self, call: Call) -> CallExplanation:
+        """Tell the story of a call."""
+        story = self._stories.get(call.number) or _Story()
+        outcome = call.outcome()
+        return CallExplanation(
+            number=CallNumber(call.number), kernel=call.kernel_name,
+            state=outcome.state if call.is_final else call.phase.name.lower(), ran_on=str(outcome.ran_on),
+            attempts=call.attempts, decline=outcome.decline.reason if outcome.decline is not None else None,
+            detail=outcome.decline.detail if outcome.decline is not None else "", decisions=tuple(story.decisions),
+            frames=tuple(story.frames), commit={"fence": call.fence, "versions": list(call.reserved)},
+        )  # fmt: skip
+
+    def _story(self, number: int) -> _Story:
+        story = self._stories.get(number)
+        if story is None:
+            story = self._stories[number] = _Story()
+            if len(self._stories) > REMEMBERED_CALLS:
+                del self._stories[next(iter(self._stories))]
+        return story

@@ -1,0 +1,155 @@
+"""The process that runs kernels apart: it imports their home, reads requests from its parent, writes replies (OFF-111).
+
+A request is a msgpack array behind a 4-byte length; arrays are named segments of shared memory, small ones
+ride along. Nothing is pickled, and code is found by name alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+PR_SET_PDEATHSIG = 1
+ArraySpec = tuple[str, list[int], tuple[str, int] | None, bytes | None]
+
+
+class Request(msgspec.Struct, array_like=True):
+    """One run. Arrays: dtype, shape, segment or bytes. ``starts[i]`` is the input that output i begins with, or -1."""
+
+    home: str
+    kernel: str
+    reads: list[tuple[str, list[int], tuple[str, int] | None, bytes | None]]
+    writes: list[tuple[str, list[int], tuple[str, int] | None]]
+    starts: list[int]
+    params: dict[str, Any]
+
+
+class Reply(msgspec.Struct, array_like=True):
+    """How it went: seconds, an error as (kind, type, message, traceback, retryable, causes), small outputs as bytes."""
+
+    seconds: float
+    error: tuple[str, str, str, str, bool, list[str]] | None
+    outputs: list[bytes | None]
+
+
+class Mappings:
+    """Segments that stay mapped between runs, until their file is gone."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bool], tuple[mmap.mmap, int]] = {}
+
+    def view(self, segment: tuple[str, int], nbytes: int, writable: bool) -> memoryview:
+        """Return the bytes of a segment; raises ``OSError`` if it is not there."""
+        name, offset = segment
+        key = (name, writable)
+        known = self._known.get(key)
+        if known is None:
+            handle = os.open(f"/dev/shm/{name}", os.O_RDWR if writable else os.O_RDONLY)
+            try:
+                size = os.fstat(handle).st_size
+                known = (mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ), size)
+            finally:
+                os.close(handle)
+            self._known[key] = known
+        return memoryview(known[0])[offset : offset + nbytes]
+
+    def sweep(self) -> None:
+        """Let go of what was unlinked, so that its memory is freed."""
+        for key in [key for key in self._known if not os.path.exists(f"/dev/shm/{key[0]}")]:
+            del self._known[key]
+
+
+def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
+    """Run one kernel."""
+    from towline.offload.arrays import array_over, read_dtype
+    from towline.offload.registry import DEFAULT_REGISTRY, KernelRegistry
+    from towline.offload.work import Output, Work, report_of, run_here
+
+    began = time.perf_counter()
+    try:
+        known = request.kernel in DEFAULT_REGISTRY and DEFAULT_REGISTRY.get(request.kernel).home == request.home
+        registry = DEFAULT_REGISTRY if known else KernelRegistry.from_module(request.home)
+        function = registry.function(request.kernel)
+        inputs = []
+        for text, shape, segment, data in request.reads:
+            dtype = read_dtype(text)
+            size = dtype.itemsize
+            for length in shape:
+                size *= length
+            memory = (
+                mappings.view(segment, size, False) if segment is not None else memoryview(data or b"").toreadonly()
+            )
+            inputs.append(array_over(memory, dtype, tuple(shape)))
+        outputs = []
+        for (text, shape, segment), start in zip(request.writes, request.starts, strict=True):
+            dtype = read_dtype(text)
+            size = dtype.itemsize
+            for length in shape:
+                size *= length
+            over = (
+                array_over(mappings.view(segment, size, True), dtype, tuple(shape))
+                if segment is not None and size
+                else None
+            )
+            outputs.append(Output(dtype, tuple(shape), inputs[start] if start >= 0 else None, over, segment))
+    except Exception as error:  # noqa: BLE001 - what a home raises on import is the call's failure
+        report = report_of(error)
+        return Reply(0.0, (report.kind, report.type_name, report.message, report.traceback, False, report.causes), [])
+    flag.is_set = False
+    work = Work(function.function, function.kernel, inputs, outputs, request.params, None, flag,
+                on_done=lambda arrays, seconds: None, on_failed=lambda report, seconds: None)  # fmt: skip
+    began = time.perf_counter()
+    outcome = run_here(work)
+    seconds = time.perf_counter() - began
+    if not isinstance(outcome, list):
+        error_fields = (
+            outcome.kind,
+            outcome.type_name,
+            outcome.message,
+            outcome.traceback,
+            outcome.retryable,
+            outcome.causes,
+        )
+        return Reply(seconds, error_fields, [])
+    small = [
+        array.tobytes() if output.segment is None else None for array, output in zip(outcome, outputs, strict=True)
+    ]
+    return Reply(seconds, None, small)
+
+
+def main() -> None:
+    """Serve the parent on the inherited socket, until it closes it or dies."""
+    parent = int(sys.argv[2])
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the socket's end is enough
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    link = socket.socket(fileno=int(sys.argv[1]))
+    from towline.offload.cancellation import CancelFlag
+
+    flag = CancelFlag()
+    signal.signal(signal.SIGUSR1, lambda *_: flag.set())
+    mappings = Mappings()
+    decode = msgspec.msgpack.Decoder(Request).decode
+    encode = msgspec.msgpack.Encoder().encode
+    stream = link.makefile("rb", buffering=1 << 16)
+    with contextlib.suppress(ConnectionError):
+        while len(head := stream.read(4)) == 4:
+            request = decode(stream.read(int.from_bytes(head, "little")))
+            reply = encode(run(request, mappings, flag))
+            link.sendall(len(reply).to_bytes(4, "little") + reply)
+            mappings.sweep()
+
+
+if __name__ == "__main__":
+    main()

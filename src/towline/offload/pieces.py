@@ -1,0 +1,71 @@
+"""The memory of one array on a worker: private, or a stretch of shared memory."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from towline.offload.arrays import Array, DType, array_over, bytes_of, checked_bytes, read_dtype
+
+if TYPE_CHECKING:
+    from towline.offload.messages import BufferRef
+
+
+class Piece:
+    """Bytes of one array. ``segment`` names them for another process; None: they are private to this one."""
+
+    __slots__ = ("__weakref__", "nbytes", "segment", "view")
+
+    def __init__(self, view: memoryview, segment: tuple[str, int] | None = None) -> None:
+        self.view, self.segment = view, segment
+        self.nbytes = view.nbytes
+
+    def array(self, dtype: DType, shape: tuple[int, ...], *, writable: bool = False) -> Array:
+        """View the bytes as an array; read-only for good unless ``writable``."""
+        return array_over(self.view if writable else self.view.toreadonly(), dtype, shape)
+
+
+class Memory(Protocol):
+    """Where a worker gets memory for arrays, and how it reaches a segment that the master names."""
+
+    def allocate(self, nbytes: int) -> Piece | None:
+        """Return writable memory of any content; None when there is none."""
+        ...
+
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool) -> Piece | None:
+        """Map a segment; None if it is not there."""
+        ...
+
+
+class PrivateMemory:
+    """Memory of this process."""
+
+    def allocate(self, nbytes: int) -> Piece | None:
+        """Return uninitialised memory."""
+        try:
+            return Piece(bytes_of(np.empty(nbytes, np.uint8)))
+        except MemoryError:
+            return None
+
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool) -> Piece | None:
+        """There is no shared memory here."""
+        return None
+
+
+class ArrayPlan:
+    """A reference that was checked: what array it is."""
+
+    __slots__ = ("dtype", "nbytes", "ref", "shape")
+
+    def __init__(self, ref: BufferRef, limit: int) -> None:
+        """Raises ``ValueError`` for a dtype, a shape or a size that cannot be (OFF-806)."""
+        self.ref = ref
+        self.dtype = read_dtype(ref.dtype)
+        self.shape = tuple(ref.shape)
+        self.nbytes = checked_bytes(self.dtype, self.shape, limit)
+        if self.nbytes != ref.payload_bytes or ref.payload_bytes < 0:
+            raise ValueError(
+                f"{math.prod(self.shape)} elements of {self.dtype} are {self.nbytes} bytes, not {ref.payload_bytes}"
+            )

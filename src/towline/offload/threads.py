@@ -1,0 +1,109 @@
+"""Kernels in threads of this process: a fixed set, fed by one queue, that wakes the loop once per batch (OFF-112, OFF-113)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from towline.offload.messages import ErrorReport
+from towline.offload.work import Work, run_here
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from towline.offload.arrays import Array
+
+
+class ThreadRunner:
+    """Runs work in up to ``count`` threads, in the order in which it was started.
+
+    Work may be queued beyond the number of threads. A run that passes its limit is given up: its thread
+    cannot be killed, so its slot is gone, which ``on_slot_lost`` is told.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, on_slot_lost: Callable[[], None]) -> None:
+        self._loop, self._count, self._on_slot_lost = loop, count, on_slot_lost
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._done: deque[tuple[Work, list[Array] | ErrorReport, float]] = deque()
+        self._started: dict[int, tuple[Work, float]] = {}
+        self._threads = 0
+        self._waiting = 0
+        self._woken = False
+        self._closed = False
+
+    def start(self, work: Work) -> None:
+        """Queue a run."""
+        self._waiting += 1
+        if self._threads < self._count and self._waiting > 0:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"towline-kernel-{self._threads}", daemon=True).start()
+        if work.limit_s is not None:
+            self._loop.call_later(work.limit_s, self._check_limit, work)
+        self._queue.put(work)
+
+    def stop(self, work: Work) -> None:
+        """Tell the kernel; a thread cannot be ended."""
+        work.cancel.set()
+
+    def close(self) -> None:
+        """Let the threads end when they are idle; what they still bring is dropped."""
+        self._closed = True
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def _serve(self) -> None:
+        clock, queue, done, started = time.perf_counter, self._queue, self._done, self._started
+        me = threading.get_ident()
+        while (work := queue.get()) is not None:
+            began = clock()
+            if work.limit_s is not None:
+                started[me] = (work, time.monotonic())
+            outcome = run_here(work)
+            done.append((work, outcome, clock() - began))
+            if work.limit_s is not None:
+                started.pop(me, None)
+            # One wake-up serves all that ends before the loop comes round. Setting the flag before the
+            # call means that at worst one wake-up finds nothing; the other order could lose one.
+            if not self._woken:
+                self._woken = True
+                try:
+                    self._loop.call_soon_threadsafe(self._drain)
+                except RuntimeError:  # the loop is closed: nobody waits for this any more
+                    return
+
+    def _drain(self) -> None:
+        self._woken = False
+        while self._done:
+            work, outcome, seconds = self._done.popleft()
+            self._waiting -= 1
+            if work.settled or self._closed:
+                continue
+            work.settled = True
+            if isinstance(outcome, ErrorReport):
+                work.on_failed(outcome, seconds)
+            else:
+                work.on_done(outcome, seconds)
+
+    def _check_limit(self, work: Work) -> None:
+        if work.settled or self._closed:
+            return
+        began = next((at for running, at in list(self._started.values()) if running is work), None)
+        assert work.limit_s is not None
+        if began is None:  # it waited in the queue; its time begins when it does
+            self._loop.call_later(work.limit_s, self._check_limit, work)
+            return
+        elapsed = time.monotonic() - began
+        if elapsed < work.limit_s:
+            self._loop.call_later(work.limit_s - elapsed, self._check_limit, work)
+            return
+        work.cancel.set()
+        work.settled = True
+        self._count = max(self._count - 1, 0)
+        self._on_slot_lost()
+        work.on_failed(
+            ErrorReport("time_limit", "TimeLimit", f"its thread was abandoned after {elapsed:.3f} s"), elapsed
+        )
