@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from towline.planning.records import StateRecord
+import msgspec
+
 from towline.state.directory import DirectoryStore
 from towline.state.memory import MemoryStore
 from towline.state.planfile import PlanFile
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from towline.state.store import Ownership, StateStore
 
 PLAN_ID = "00000001-be27d441"
+
+
+class StateRecord(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="state"):
+    """A journal record as the planner makes them; the journal cares for its ``seq`` alone."""
+
+    seq: int
+    at: str
+    task: str
+    state: str
+    reason_text: str | None = None
+    epoch: int | None = None
+    attempts: int | None = None
+    worker: str | None = None
 
 
 class MemoryStoreEnv:
@@ -81,8 +95,6 @@ async def started_plan(root: Path, records: int = 0, **options: Any) -> tuple[Di
 
 async def loaded_seqs(root: Path) -> list[int]:
     """Read a root as a fresh process would, and return the numbers of its records."""
-    import msgspec
-
     store = DirectoryStore(root)
     loaded = await PlanFile(store).load()
     await store.close()

@@ -61,7 +61,7 @@ def test_a_flip_of_any_byte_is_found() -> None:
                 loaded = join(SNAPSHOT, bytes(damaged), "root")
             except PlanCorruptError as error:
                 assert place < len(JOURNAL) - len(LINES[-1])
-                assert error.file == "root/plan.journal"
+                assert error.file == "root/plan.journal"  # noqa: PT017 - likewise
                 continue
             assert loaded.dropped_tail
             assert seqs(loaded) in ([1, 2, 3, 4], [1, 2])

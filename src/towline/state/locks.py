@@ -46,7 +46,7 @@ class FileLock:
     """An exclusive lock on one file; also between two of these in one process."""
 
     def __init__(self, path: str, files: Files) -> None:
-        self.path, self._files = path, files
+        self.path, self.files = path, files
         self.fd = -1
 
     def try_take(self) -> bool:
@@ -56,7 +56,7 @@ class FileLock:
             StateUnsupportedError: The file system has no locks.
             OSError: The file cannot be opened.
         """
-        fd = self._files.open_update(self.path)
+        fd = self.files.open_update(self.path)
         try:
             _lock(fd)
         except OSError as error:
@@ -67,7 +67,7 @@ class FileLock:
                 return False
             raise
         self.fd = fd
-        _held.add(self)
+        HELD.add(self)
         return True
 
     def is_current(self) -> bool:
@@ -86,17 +86,18 @@ class FileLock:
     def close(self) -> None:
         """Close the file without unlocking it: the lock goes on for others that share the open file."""
         fd, self.fd = self.fd, -1
-        _held.discard(self)
+        HELD.discard(self)
         if fd >= 0:
             os.close(fd)
 
 
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+HELD: Final[weakref.WeakSet[FileLock]] = weakref.WeakSet()
+"""The locks of this process."""
 
 
 def _close_in_forked_child() -> None:
     # A forked child shares the open file: without this, one that outlives a killed owner would keep its locks.
-    for lock in list(_held):
+    for lock in list(HELD):
         lock.close()
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from towline.errors.state import StateTooLargeError
+from towline.errors.state import StateLostError, StateTooLargeError
 from towline.state.journal import JournalHeader, header_line, journal_line
 from towline.state.keys import JOURNAL_KEY
 from towline.state.plan_guard import PlanGuard
@@ -154,7 +154,10 @@ class PlanFile:
                     self._guard.lose("syncing the journal", error)
                 self._durable += len(group)
                 self._keep_promises()
-        except Exception as error:  # noqa: BLE001 - whoever appended hears of it; nobody awaits this task's result
+        except asyncio.CancelledError:
+            self._break_promises(StateLostError(self._medium.name, "appending to the journal", "the loop is closing"))
+            raise
+        except BaseException as error:  # noqa: BLE001 - whoever appended hears of it; nobody awaits this task's result
             self._break_promises(error)
         finally:
             self._committer = None
@@ -165,7 +168,7 @@ class PlanFile:
             if not promise.done():
                 promise.set_result(None)
 
-    def _break_promises(self, error: Exception) -> None:
+    def _break_promises(self, error: BaseException) -> None:
         self._queue.clear()
         while self._promises:
             _, promise = self._promises.popleft()

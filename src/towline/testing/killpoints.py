@@ -24,6 +24,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from towline.state.files import SystemFiles
+from towline.state.locks import HELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ class KillingFiles(SystemFiles):
         self._point("after write")
 
     def fsync(self, fd: int) -> None:
-        self._around("fsync", lambda: super(KillingFiles, self).fsync(fd))
+        self._around("fsync", lambda: None)  # a kill loses nothing that the system has; syncing would only take time
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         self._around("truncate", lambda: super(KillingFiles, self).truncate(fd, size_bytes))
@@ -90,7 +91,7 @@ class KillingFiles(SystemFiles):
         self._around(f"folder {os.path.basename(path)}", lambda: super(KillingFiles, self).make_folder(path))
 
     def sync_folder(self, path: str) -> None:
-        self._around("sync folder", lambda: super(KillingFiles, self).sync_folder(path))
+        self._around("sync folder", lambda: None)
 
     # ------------------------------------------------------------------ inside
 
@@ -134,12 +135,16 @@ class KillPoint:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Hold the simulated kill here; anything else passes."""
+        """Hold the simulated kill here, and free the locks of the dead; anything else passes."""
         try:
             yield
         except Killed:
             if not self.hit:
                 raise
+        finally:
+            for lock in list(HELD):
+                if self.hit and lock.files is self.files:
+                    lock.close()
 
     def __str__(self) -> str:
         return f"point {self.number}: {self.files.names[-1] if self.hit else 'untouched'}"
