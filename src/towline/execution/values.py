@@ -117,22 +117,21 @@ class Values:
         return inputs
 
     def _is_here(self, position: int) -> bool:
-        if position in self.outcomes:
-            return True
+        # Children first: a join ends in this run while some of its children were kept from an earlier one.
         children = self._children.get(position)
         if children is not None:
             return all(child in self.outcomes for child in children)
+        if position in self.outcomes:
+            return True
         return self._tasks[position].state != "succeeded"
 
     async def load(self, position: int) -> Outcome[Any]:
         """Give the outcome of a task, from memory or as kept from an earlier run."""
+        for child in self._children.get(position, ()):
+            await self.load(child)
         known = self.outcomes.get(position)
         if known is not None:
             return known
-        children = self._children.get(position)
-        if children is not None:
-            for child in children:
-                await self.load(child)
         outcome = await self._kept(position)
         self.outcomes[position] = outcome
         return outcome
