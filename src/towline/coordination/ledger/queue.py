@@ -10,7 +10,7 @@ from towline.coordination.signals import Signal
 from towline.errors.coordination import TooManyRequirementsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from towline.coordination.ledger.state import LedgerState, Place, SessionRow, Step
     from towline.coordination.operations import Enqueue, Withdraw
@@ -23,9 +23,9 @@ AVOID_DEPTH = 8
 """How many entries of a bucket a claim looks at to pass over what this worker lost lately (COORD-C46)."""
 
 
-def fits(clauses: Clauses, capabilities: frozenset[str]) -> bool:
+def fits(clauses: Clauses, capabilities: Sequence[str]) -> bool:
     """Say whether every clause shares a name with the capabilities (COORD-C21)."""
-    return all(not capabilities.isdisjoint(clause) for clause in clauses)
+    return all(any(name in capabilities for name in clause) for clause in clauses)
 
 
 def bucket_key(clauses: Clauses, always_run: bool) -> str:

@@ -48,7 +48,7 @@ def _check_program(step: Step, registration: WorkerRegistration) -> None:
 
 def _open(step: Step, registration: WorkerRegistration) -> None:
     state = step.state
-    capabilities = frozenset(name.casefold() for name in registration.capabilities)
+    capabilities = tuple(sorted({name.casefold() for name in registration.capabilities}))
     state.sessions[registration.worker_id] = SessionRow(
         registration=registration,
         alive_until_ms=step.now_ms + step.run.worker_timeout_ms,

@@ -63,7 +63,8 @@ class SessionRow(msgspec.Struct, kw_only=True):
 
     registration: WorkerRegistration
     alive_until_ms: int
-    capabilities: frozenset[str]
+    capabilities: tuple[str, ...]
+    """Casefolded and sorted: a set would be stored in another order by each process."""
     fits: list[int]
     """Numbers of the buckets whose requirement the worker meets."""
     status: WorkerStatus | None = None
