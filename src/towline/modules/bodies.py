@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.modules.markers import Marker
+from towline.modules.spec import SourceRef
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -79,6 +80,8 @@ def read_body(declaring: Declaring, function: Any) -> Body:
         declaring.refuse(
             "body", function, "a function written with def or async def; a method, partial or class is none"
         )
+    if declaring.source is None:
+        declaring.source = SourceRef(inner.__code__.co_filename, inner.__code__.co_firstlineno)
     flags = inner.__code__.co_flags
     if flags & (_GENERATOR | _ASYNC_GENERATOR):
         declaring.refuse(

@@ -50,7 +50,9 @@ class ClassDeclaration:
     def only_instance(self) -> Any:
         """The instance that the class stands for."""
         if self._only is None:
-            required = [one for one in self.cls.__dataclass_fields__.values() if _is_required(one)]
+            from dataclasses import fields
+
+            required = [one for one in fields(self.cls) if _is_required(one)]
             if required:
                 names = ", ".join(one.name for one in required)
                 example = f"{self.cls.__name__}(...)"
@@ -192,9 +194,19 @@ def _argument_of(cls: type[Any], known: Mapping[Any, Any]) -> Any:
         origin = get_origin(base) or base
         if not (isinstance(origin, type) and issubclass(origin, ClassModule)):
             continue
-        values = tuple(known.get(value, value) if isinstance(value, TypeVar) else value for value in get_args(base))
+        values = tuple(_substituted(value, known) for value in get_args(base))
         if origin in (Module, ExpandedModule):
             return values[0] if values and not isinstance(values[0], TypeVar) else Any
         parameters = getattr(origin, "__parameters__", ())
         return _argument_of(origin, dict(zip(parameters, values, strict=False)))
     return Any
+
+
+def _substituted(value: Any, known: Mapping[Any, Any]) -> Any:
+    """Put what is known in place of type variables, also inside of ``list[T]``."""
+    if isinstance(value, TypeVar):
+        return known.get(value, value)
+    parameters = getattr(value, "__parameters__", ())
+    if not parameters or isinstance(value, type):
+        return value
+    return value[tuple(known.get(parameter, parameter) for parameter in parameters)]

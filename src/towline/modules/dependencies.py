@@ -49,7 +49,7 @@ def each_of(declaring: Declaring, value: object) -> Edge | tuple[object, ...] | 
         module, use, same_key = marker_parts(value)
         if use != "value" or same_key or isinstance(module, Selector):
             declaring.refuse("each", value, "a list, tuple or dict, or result_of(m) of one module")
-        return Edge(to=reference_to(module), use="value")  # type: ignore[arg-type]
+        return Edge(to=reference_to(module), use="value", source=declaring.source)  # type: ignore[arg-type]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):

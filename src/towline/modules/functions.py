@@ -153,7 +153,6 @@ def _declare(function: Any, settings: dict[str, Any]) -> Any:
     declaring = Declaring(str(settings.get("name", getattr(function, "__name__", "a module"))), None)
     body = read_body(declaring, function)
     place = place_of_function(body.code, body.function.__globals__, body.function.__qualname__)
-    declaring.source = place.source
     name = checked_name(declaring, settings.get("name", function.__name__))
     matrix, each = settings.get("matrix"), settings.get("each")
     if "matrix" in settings and "each" in settings:

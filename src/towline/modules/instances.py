@@ -90,13 +90,15 @@ def bound(instance: Any, inputs: dict[str, Any]) -> Any:
 
 def arguments(instance: Any) -> tuple[tuple[str, object], ...]:
     """The parameters of an instance with their values, in order, for digests."""
-    return tuple((one, getattr(instance, one)) for one in type(instance).__dataclass_fields__ if one != "name")
+    from dataclasses import fields
+
+    return tuple((one.name, getattr(instance, one.name)) for one in fields(instance) if one.name != "name")
 
 
 def instance_name(instance: Any) -> str:
     """Name an instance by its class and the parameters that differ from their defaults (MOD-03).
 
-    ``Deploy(eu)``; once a default was passed over, parameters are named: ``Deploy(eu, replicas=6)``. A value
+    ``Deploy(eu, 6)``; once a default was passed over, parameters are named: ``Deploy(eu, verbose=True)``. A value
     that is no text, whole number, bool or enum gives no name: the result then is no allowed module name.
     """
     own = type(instance).__dict__.get("declared_name") or type(instance).__name__
