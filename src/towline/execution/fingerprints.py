@@ -62,7 +62,8 @@ def key_bytes(value: object) -> bytes:
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UncacheableError(f"{type(value).__name__} has no JSON form that tells one value from another") from error
+        kind = type(value).__name__
+        raise UncacheableError(f"a {kind} has no JSON form that tells one value from another: {error}") from error
 
 
 def _plain(value: object) -> Any:
