@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from towline.execution import keeper
-from towline.execution.isolation_messages import Raised, Returned, Start
+from towline.execution.isolation_messages import NOTHING, Raised, Returned, Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,18 @@ if TYPE_CHECKING:
     from towline.modules.spec import ModuleSpec
 
 
-class Program(Protocol):
-    """What a loaded target is asked for."""
+class _Program(Protocol):
+    @property
+    def params_type(self) -> Any:
+        """The declared type of the parameters, or ``None``."""
+        ...
+
+
+class LoadedPipeline(Protocol):
+    """What a loaded target is asked for: this room knows no pipeline class."""
+
+    @property
+    def program(self) -> _Program: ...
 
     def specs(self) -> Mapping[str, ModuleSpec]:
         """All modules by name."""
@@ -76,16 +86,13 @@ def _raised(line: ChildLine, error: BaseException) -> Raised:
 def _run(line: ChildLine, start: Start) -> msgspec.Raw:
     from towline.execution.child_doors import ChildDoors
     from towline.execution.isolation_inputs import decode_inputs, decode_item
-    from towline.modules.target import TargetRef, load_target
+    from towline.modules.target import load_target
 
-    target = start.target
-    program: Any = load_target(
-        TargetRef(kind=target.kind, path_or_name=target.path_or_name, attribute=target.attribute, root=target.root)
-    )
-    specs = program.specs()
+    pipeline: LoadedPipeline = load_target(start.target)
+    specs = pipeline.specs()
     spec: ModuleSpec = specs[start.attempt.module]
     workdir = Path(start.attempt.workdir)
-    attempt = _attempt(start, spec, program)
+    attempt = _attempt(start, spec, pipeline)
     line.attempt = attempt
     doors = ChildDoors(line, start.attempt.plan_id)
     doors.listen_to_logging(start.log_level)
@@ -112,15 +119,15 @@ def encode_result(spec: ModuleSpec, value: Any, workdir: Path) -> msgspec.Raw:
         raise error.for_module(spec.name) from error.__cause__
 
 
-def _attempt(start: Start, spec: ModuleSpec, program: Any) -> Attempt:
+def _attempt(start: Start, spec: ModuleSpec, pipeline: LoadedPipeline) -> Attempt:
     from towline.modules.doors import Attempt
     from towline.serialization.codec import codec_for
 
     facts = start.attempt
     matrix = {axis: list((spec.matrix or {})[axis])[place] for axis, place in facts.matrix.items()}
     params = None
-    if start.params is not None:
-        params = codec_for(program.params_type).decode(start.params)
+    if bytes(start.params) != bytes(NOTHING):
+        params = codec_for(pipeline.program.params_type).decode(start.params)
     return Attempt(
         task_id=facts.task_id,
         module=facts.module,

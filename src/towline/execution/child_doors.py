@@ -157,8 +157,16 @@ class ChildDoors:
             self._plan_id,
             notify=notify,
             check=lambda: self._check(attempt),
+            check_ended=lambda: None,  # the node judges: after the end it takes no write
             **options,
         )
+
+    def open_sync_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
+        """Open the cursor of a sync body on its own thread."""
+        from towline.state.cursors import SyncCursor
+
+        cursor = self.blocking(attempt, lambda: self.open_cursor(attempt, options))
+        return SyncCursor(cursor, lambda call: self._finish(call()))
 
     # -------------------------------------------------------------- artifacts, offload
 
@@ -192,7 +200,9 @@ class ChildDoors:
         steps need one, which is made for the first of them.
         """
         self._check(attempt)
-        work: Any = call()
+        return self._finish(call())
+
+    def _finish(self, work: Any) -> Any:
         if not self._needs_loop:
             try:
                 work.send(None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from towline.execution.isolation_messages import (
     HEADER,
-    NOTHING,
     Answer,
     Call,
     End,
@@ -39,7 +39,7 @@ class ChildLine:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._writing = threading.Lock()
-        self._waiting: dict[int, Callable[[Answer | None], None]] = {}
+        self._waiting: dict[int, tuple[Callable[[Answer | None], None], bool]] = {}
         self._guard = threading.Lock()
         self._number = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -47,6 +47,7 @@ class ChildLine:
         self._loop_thread: int | None = None
         self.attempt: Attempt | None = None
         self.is_ending = False
+        self.is_gone = False
 
     def wait_for_start(self) -> Start:
         """Read the first message, then leave reading to a thread of its own."""
@@ -76,39 +77,41 @@ class ChildLine:
         """Tell the node something."""
         self.send(Said(door=door, arguments=raw(arguments)))
 
-    def ask(self, door: str, **arguments: Any) -> msgspec.Raw:
+    def ask(self, door: str, *, shielded: bool = False, **arguments: Any) -> msgspec.Raw:
         """Ask a door of the node and wait on this thread.
+
+        ``shielded``: also while the attempt is being ended, for what was done already and is to be recorded.
 
         Raises:
             CancelledError: The attempt was asked to end.
             Exception: What the door raised.
         """
         answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
-        self._ask(door, arguments, answers.put)
+        self._ask(door, arguments, answers.put, shielded)
         return self._opened(answers.get())
 
-    async def ask_on_loop(self, door: str, **arguments: Any) -> msgspec.Raw:
+    async def ask_on_loop(self, door: str, *, shielded: bool = False, **arguments: Any) -> msgspec.Raw:
         """Ask a door of the node; the loop of an async body goes on meanwhile. Elsewhere as :meth:`ask`."""
         loop = self._loop
         if loop is None or threading.get_ident() != self._loop_thread:
-            return self.ask(door, **arguments)
+            return self.ask(door, shielded=shielded, **arguments)
         answered: asyncio.Future[Answer | None] = loop.create_future()
 
         def settle(answer: Answer | None) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
-        self._ask(door, arguments, lambda answer: _on_loop(loop, settle, answer))
+        self._ask(door, arguments, lambda answer: _on_loop(loop, settle, answer), shielded)
         return self._opened(await answered)
 
-    def _ask(self, door: str, arguments: dict[str, Any], take: Callable[[Answer | None], None]) -> None:
+    def _ask(self, door: str, arguments: dict[str, Any], take: Callable[[Answer | None], None], shielded: bool) -> None:
         with self._guard:
-            if self.is_ending:
+            if self.is_gone or (self.is_ending and not shielded):
                 take(None)
                 return
             self._number += 1
             number = self._number
-            self._waiting[number] = take
+            self._waiting[number] = (take, shielded)
         self.send(Call(number=number, door=door, arguments=raw(arguments)))
 
     def _opened(self, answer: Answer | None) -> msgspec.Raw:
@@ -118,19 +121,27 @@ class ChildLine:
             raise CancelledError("the task was asked to end")
         if answer.error is not None:
             raise answer.error.rebuild()
-        return answer.value if answer.value is not None else NOTHING
+        return answer.value
 
     # -------------------------------------------------------------- receiving
 
     def _listen(self) -> None:
+        try:
+            self._take_messages()
+        except BaseException:  # noqa: BLE001 - a body that no answer reaches would wait for ever
+            traceback.print_exc()
+            os._exit(1)
+
+    def _take_messages(self) -> None:
         while True:
             message = self._receive()
             if isinstance(message, Answer):
                 with self._guard:
-                    take = self._waiting.pop(message.number, None)
+                    take, _ = self._waiting.pop(message.number, (None, False))
                 if take is not None:
                     take(message)
             else:
+                self.is_gone = message is None
                 self._end()
                 if message is None:
                     return  # the node is gone; the keeper ends this process
@@ -161,8 +172,8 @@ class ChildLine:
             self.is_ending = True
             if self.attempt is not None:
                 self.attempt.cancelled = True
-            waiting = list(self._waiting.values())
-            self._waiting.clear()
+            ended = [n for n, (_, shielded) in self._waiting.items() if self.is_gone or not shielded]
+            waiting = [self._waiting.pop(number)[0] for number in ended]
         for take in waiting:
             take(None)
         loop, body = self._loop, self._body

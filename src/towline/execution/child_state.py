@@ -27,7 +27,9 @@ class ChildState:
 
     async def read(self, key: str) -> Entry | None:
         """Return a document, or ``None``."""
-        return msgspec.json.decode(await self._line.ask_on_loop("state_read", key=key), type=Entry | None)
+        return msgspec.json.decode(
+            await self._line.ask_on_loop("state_read", shielded=True, key=key), type=Entry | None
+        )
 
     async def write(
         self,
@@ -37,20 +39,24 @@ class ChildState:
         fence: Fence | None = None,
     ) -> Version:
         """Replace a document if it is as expected."""
-        answer = await self._line.ask_on_loop("state_write", key=key, data=data, expect=_expectation(expect))
+        answer = await self._line.ask_on_loop(
+            "state_write", shielded=True, key=key, data=data, expect=_expectation(expect)
+        )
         return msgspec.json.decode(answer, type=str)
 
     async def append(self, key: str, line: bytes, fence: Fence) -> None:
         """Add one line to a file of lines."""
-        await self._line.ask_on_loop("state_append", key=key, line=line)
+        await self._line.ask_on_loop("state_append", shielded=True, key=key, line=line)
 
     async def delete(self, key: str, expect: Version | Anything) -> None:
         """Remove a document."""
-        await self._line.ask_on_loop("state_delete", key=key, expect=_expectation(expect))
+        await self._line.ask_on_loop("state_delete", shielded=True, key=key, expect=_expectation(expect))
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys of this task that start with a prefix."""
-        for key in msgspec.json.decode(await self._line.ask_on_loop("state_list", prefix=prefix), type=list[str]):
+        for key in msgspec.json.decode(
+            await self._line.ask_on_loop("state_list", shielded=True, prefix=prefix), type=list[str]
+        ):
             yield key
 
 

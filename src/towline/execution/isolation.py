@@ -20,6 +20,7 @@ from towline.execution.isolation_inputs import encode_inputs, encode_item
 from towline.execution.isolation_messages import (
     FRAME_LIMIT,
     HEADER,
+    NOTHING,
     Answer,
     AttemptFacts,
     Call,
@@ -28,7 +29,6 @@ from towline.execution.isolation_messages import (
     Returned,
     Said,
     Start,
-    TargetFacts,
     decode_from_body,
     frame,
 )
@@ -121,7 +121,7 @@ class ProcessBodies:
         return _opened(run, ended)
 
     def _start_of(self, run: TaskRun) -> Start:
-        spec, attempt, target = run.kind.spec, run.attempt, self._target
+        spec, attempt = run.kind.spec, run.attempt
         facts = AttemptFacts(
             task_id=attempt.task_id,
             module=attempt.module,
@@ -134,13 +134,11 @@ class ProcessBodies:
             plan_id=self._plan_id,
             matrix={axis: list((spec.matrix or {})[axis]).index(value) for axis, value in attempt.matrix.items()},
         )
-        params = None
+        params = NOTHING
         if attempt.params is not None:
             params = msgspec.Raw(codec_for(type(attempt.params)).encode(attempt.params))
         return Start(
-            target=TargetFacts(
-                kind=target.kind, path_or_name=target.path_or_name, attribute=target.attribute, root=str(target.root)
-            ),
+            target=self._target,
             attempt=facts,
             inputs=encode_inputs(spec, self._specs, run.inputs or {}, self._sources(run.position), attempt.workdir),
             item=encode_item(spec, attempt.item, attempt.workdir),
@@ -173,6 +171,7 @@ class _BodyProcess:
         self._was_killed = False
         self._timers: list[asyncio.TimerHandle] = []
         self._answering: set[asyncio.Task[None]] = set()
+        self._recording: set[asyncio.Task[None]] = set()
         self._transport: asyncio.SubprocessTransport
         self._output: ProcessOutput
         self._reader: asyncio.StreamReader
@@ -264,8 +263,10 @@ class _BodyProcess:
 
     def _answer(self, call: Call) -> None:
         answering = self._loop.create_task(self._answered(call))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
+        # What the body has done is recorded even while it is being ended (CUR-08).
+        kept = self._recording if call.door.startswith("state_") else self._answering
+        kept.add(answering)
+        answering.add_done_callback(kept.discard)
 
     async def _answered(self, call: Call) -> None:
         try:
@@ -316,7 +317,7 @@ class _BodyProcess:
 
     async def close(self) -> None:
         """See the process and everything below it gone, and free the line; bounded."""
-        for answering in self._answering:
+        for answering in (*self._answering, *self._recording):
             answering.cancel()
         try:
             if not await wait_until_set(self._output.exited, LEAVING_S):

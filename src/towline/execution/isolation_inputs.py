@@ -39,7 +39,7 @@ class OutcomeForm(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     facts: _Facts
-    value: msgspec.Raw | None = None
+    value: msgspec.Raw = NOTHING
     error: ErrorRecord | None = None
     ignored: bool = False
     abandoned: bool = False
@@ -111,16 +111,16 @@ def decode_inputs(
     return inputs
 
 
-def encode_item(spec: ModuleSpec, item: Any, workdir: PurePath) -> msgspec.Raw | None:
-    """Encode the item of an ``each`` task; ``None`` where the child finds it in the module itself."""
+def encode_item(spec: ModuleSpec, item: Any, workdir: PurePath) -> msgspec.Raw:
+    """Encode the item of an ``each`` task; ``NOTHING`` where the child finds it in the module itself."""
     kind = _item_type(spec)
-    return None if kind is None else msgspec.Raw(codec_for(kind).encode(item, workdir=workdir))
+    return NOTHING if kind is None else msgspec.Raw(codec_for(kind).encode(item, workdir=workdir))
 
 
-def decode_item(spec: ModuleSpec, place: int | None, data: msgspec.Raw | None, workdir: PurePath) -> Any:
+def decode_item(spec: ModuleSpec, place: int | None, data: msgspec.Raw, workdir: PurePath) -> Any:
     """Give back an item; ``place`` counts from 0 among the items of the module."""
     kind = _item_type(spec)
-    if kind is not None and data is not None:
+    if kind is not None:
         return codec_for(kind).decode(data, workdir=workdir)
     if place is None or spec.each is None:
         return None
@@ -177,7 +177,7 @@ def _outcome_form(source: ModuleSpec, outcome: Outcome[Any], workdir: PurePath) 
 
 def _outcome(source: ModuleSpec, form: OutcomeForm, workdir: PurePath) -> Outcome[Any]:
     facts: dict[str, Any] = {name: getattr(form.facts, name) for name in _FACTS}
-    if form.kind == "Succeeded" and form.value is not None:
+    if form.kind == "Succeeded":
         value = codec_for(source.result_type).decode(form.value, workdir=workdir)
         return Succeeded(value, origin=form.origin, **facts)
     if form.kind == "Failed" and form.error is not None:

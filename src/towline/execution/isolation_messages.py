@@ -8,12 +8,14 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from towline.modules.commands import CommandResult
+from towline.modules.target import TargetRef
 from towline.serialization.errors_record import ErrorRecord
 
 FRAME_LIMIT: Final = 96 * 1024 * 1024
 """Largest frame from a child, in bytes: an encoded value of 64 MiB and what is around it."""
 
 NOTHING: Final = msgspec.Raw(b"null")
+"""What stands in a message where there is no value; ``Raw | None`` cannot be decoded."""
 
 HEADER: Final = Layout("<I")
 
@@ -33,24 +35,15 @@ class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     matrix: dict[str, int]
 
 
-class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The program to load: the fields of ``TargetRef``."""
-
-    kind: Literal["file", "package"]
-    path_or_name: str
-    attribute: str
-    root: str
-
-
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """Load the program and run this body."""
 
-    target: TargetFacts
+    target: TargetRef
     attempt: AttemptFacts
     inputs: dict[str, msgspec.Raw]
-    item: msgspec.Raw | None
+    item: msgspec.Raw
     item_place: int | None
-    params: msgspec.Raw | None
+    params: msgspec.Raw
     log_level: int
 
 
@@ -58,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """The answer to a ``Call``: a value, or the error that its door raised, with the result of a command."""
 
     number: int
-    value: msgspec.Raw | None = None
+    value: msgspec.Raw = NOTHING
     error: ErrorRecord | None = None
 
 
