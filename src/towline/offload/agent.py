@@ -107,6 +107,8 @@ class WorkerAgent:
         if listens:
             await self._transport.start(self._shell.add_link)
         self._shell.start()
+        if any(self._kernels.get(kernel).executor == "process" for kernel in self._kernels.names()):
+            self._process_runner().warm()
 
     async def serve(self) -> AgentEnd:
         """Wait until the agent has ended, and say why; starts it if that was not done."""
@@ -160,8 +162,9 @@ class WorkerAgent:
 
     def _runner(self, executor: str) -> Runner:
         assert self._threads is not None
-        if executor == "thread":
-            return self._threads
+        return self._threads if executor == "thread" else self._process_runner()
+
+    def _process_runner(self) -> ProcessRunner:
         if self._processes is None:
             from towline.offload.processes import ProcessRunner
             from towline.offload.regions import RegionPool

@@ -119,6 +119,7 @@ class BufferTable:
             if not buffer._owned:
                 self.before_copy(buffer._id)
             buffer._store(array, version)
+            self._unstage(buffer)
             self._record(buffer, CallNumber(call), fence, WorkerId(worker) if worker is not None else None)
         return None
 
@@ -126,6 +127,7 @@ class BufferTable:
         """Number the content of a bound array anew."""
         self.before_copy(buffer._id)
         buffer._version = buffer._reserve()
+        self._unstage(buffer)
         if buffer._region is not None:
             self.share(buffer)
         self._record(buffer, "bump")
@@ -212,6 +214,7 @@ class BufferTable:
     def _replace(self, buffer: Buffer, array: Array, origin: Origin) -> None:
         self.before_copy(buffer._id)
         buffer._store(array, buffer._reserve())
+        self._unstage(buffer)
         if buffer._shared:
             self.share(buffer)
         self._record(buffer, origin)
@@ -234,10 +237,15 @@ class BufferTable:
     def _forget(self, buffer: Buffer) -> None:
         buffer._released = True
         self._buffers.pop(buffer.id, None)
+        self._unstage(buffer)
         if buffer._region is not None and self.regions is not None:
             self.regions.retire(buffer._region, viewed=buffer._viewed)
             buffer._region = None
         self.on_release(buffer.id, buffer._version)
+
+    def _unstage(self, buffer: Buffer) -> None:
+        if self.regions is not None:
+            self.regions.unstage(buffer.id)
 
     def _take_id(self) -> int:
         self._next_id += 1

@@ -565,9 +565,6 @@ class MasterCore:
 
     def _answer(self, session: Session, dispatch: Dispatch, *, keep_outputs: bool = False) -> None:
         self._forget(session, dispatch)
-        if self._regions is not None:
-            for buffer in dispatch.call.reads:
-                self._regions.unstage(session.uid, buffer._id)
         self._release_regions(dispatch, ended=True, keep_outputs=keep_outputs)
         self._ended_with(dispatch.call.number, dispatch.fence)
         self._send(session.link, ResultAck(dispatch.call.number, dispatch.fence, "committed"))
@@ -725,8 +722,6 @@ class MasterCore:
         if self._names.get(session.worker) is session:
             del self._names[session.worker]
         del self.sessions[session.uid]
-        if self._regions is not None:
-            self._regions.unstage(session.uid)
         self._out.append(Close(session.link, reason))
 
     def _draining(self, session: Session, now: float) -> None:
@@ -921,7 +916,7 @@ class MasterCore:
         """On one host: one copy into a segment, which the worker maps (OFF-709)."""
         if session.shm != "on" or self._regions is None or buffer._data.nbytes < 1 << 20:
             return None
-        return self._regions.stage(session.uid, buffer._id, buffer._version, bytes_of(buffer._data))
+        return self._regions.stage(buffer._id, buffer._version, bytes_of(buffer._data))
 
     def _shared_outputs(self, dispatch: Dispatch) -> list[Array]:
         arrays = []

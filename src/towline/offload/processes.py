@@ -81,6 +81,13 @@ class ProcessRunner:
         self._queue.append(work)
         self._loop.call_soon(self._next)
 
+    def warm(self) -> None:
+        """Start one process now, so that the first run need not wait for it."""
+        if not self._idle and not self._busy:
+            child = _Child(self._blas_threads)
+            self._loop.add_reader(child.link.fileno(), self._readable, child)
+            self._idle.append(child)
+
     def stop(self, work: Work) -> None:
         """Tell the kernel, then end its process: nobody wants the result."""
         work.cancel.set()

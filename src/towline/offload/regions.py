@@ -59,7 +59,7 @@ class RegionPool:
         self._made: dict[str, Region] = {}
         self._free: dict[int, list[Region]] = {}
         self._free_bytes = 0
-        self._staged: dict[tuple[int, int], tuple[Region, set[int]]] = {}
+        self._staged: dict[int, tuple[int, Region]] = {}
         self.refused: str | None = None
 
     def take(self, nbytes: int) -> Region | None:
@@ -105,27 +105,27 @@ class RegionPool:
         for region in self._made.values():
             region.users.discard(fence)
 
-    def stage(self, session: int, buffer: int, version: int, view: memoryview) -> tuple[str, int] | None:
-        """Copy a version into a segment that workers of this host map; one copy serves all of them (OFF-709)."""
-        known = self._staged.get((buffer, version))
-        if known is None:
-            region = self.take(view.nbytes)
-            if region is None:
-                return None
-            region.view()[:] = view
-            region.viewed = True
-            known = self._staged[(buffer, version)] = (region, set())
-        known[1].add(session)
-        return known[0].segment
+    def stage(self, buffer: int, version: int, view: memoryview) -> tuple[str, int] | None:
+        """Copy a version into a segment that workers of this host map; one copy serves all of them (OFF-709).
 
-    def unstage(self, session: int, buffer: int | None = None) -> None:
-        """A session has mapped what was staged for it, or is gone."""
-        for key in [key for key in self._staged if buffer is None or key[0] == buffer]:
-            region, sessions = self._staged[key]
-            sessions.discard(session)
-            if not sessions:
-                del self._staged[key]
-                self.lose(region)
+        It keeps its name while the version is the committed one: a worker's kernel processes map it later.
+        """
+        known = self._staged.get(buffer)
+        if known is not None and known[0] == version:
+            return known[1].segment
+        self.unstage(buffer)
+        region = self.take(view.nbytes)
+        if region is None:
+            return None
+        region.view()[:] = view
+        self._staged[buffer] = (version, region)
+        return region.segment
+
+    def unstage(self, buffer: int) -> None:
+        """The version that was staged is no longer committed: mappings of it stay readable, its name goes."""
+        known = self._staged.pop(buffer, None)
+        if known is not None:
+            self.lose(known[1])
 
     def attach(self, segment: tuple[str, int], nbytes: int) -> memoryview | None:
         """Map a region of another process, read-only."""
