@@ -11,7 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.errors import ArtifactMissingError, RemoteModuleError, TowlineError
+from towline.errors import (
+    ArtifactCorruptError,
+    ArtifactMissingError,
+    ArtifactPackError,
+    RemoteModuleError,
+    ResultTooLargeError,
+    ResultTypeError,
+    SecretLimitError,
+    SecretMissingError,
+    SecretTravelError,
+    SerializationError,
+    TowlineError,
+    UnsafeArchiveError,
+)
 from towline.serialization import ErrorRecord
 from towline.serialization.error_text import format_record, mask_record
 from towline.serialization.exceptions import DEPTH_LIMIT, NODE_LIMIT, TRACEBACK_LIMIT, rebuild, record_of
@@ -279,3 +292,30 @@ def test_every_text_of_a_record_can_be_masked() -> None:
 
     assert "hunter2" not in msgspec.json.encode(masked).decode()
     assert str(rebuild(masked)) == "***"
+
+
+OWN: list[TowlineError] = [
+    ArtifactMissingError("wheel", "build", "nothing matched", ("publish",)),
+    ArtifactCorruptError("wheel", "build", "sha256:00", "its digest is sha256:01"),
+    ArtifactPackError("wheel", "dist/x", "is a socket"),
+    UnsafeArchiveError("../x", "leaves the tree"),
+    ResultTypeError("build", "str", "int", "value.files[3]"),
+    ResultTypeError("build", "Any", "", "result.files[]", "Annotate it."),
+    ResultTooLargeError("build", 70_000_000, 67_108_864),
+    SerializationError("value.files[3]", "is missing", "build"),
+    SecretMissingError("TOKEN"),
+    SecretLimitError("number of values", 1_001, 1_000),
+    SecretTravelError("pickled"),
+]
+
+
+@pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+def test_errors_of_values_artifacts_and_secrets_say_all_their_fields_elsewhere_too(error: TowlineError) -> None:
+    """What happened, with which values, what to do: on the master as on the worker."""
+    again = rebuild(travelled(error))
+
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again).items() >= vars(error).items()
+    for field in error.args:
+        assert not isinstance(field, str) or field in str(error)
