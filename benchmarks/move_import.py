@@ -37,11 +37,11 @@ from move.target import Target  # noqa: E402
 def run_move(folder: Path, legacy: Path, name: str) -> float:
     """Run the whole move in an empty folder; return the seconds of its import part."""
     answer.main(str(legacy), str(folder / "mapping.json"))
-    towline = Path(sys.executable).with_name("towline")
+    towline = str(Path(sys.executable).with_name("towline"))
     target = f"{EXAMPLE / 'flight_log_move.py'}:{name}"
     command = [towline, "run", target, "--param", f"legacy={legacy}", "--plain", "--state", str(folder / "state")]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=600)
-    [plan] = (folder / "state").rglob("plan.json")
+    plan = folder / "state" / "plan.json"
     tasks = [task for task in json.loads(plan.read_bytes())["tasks"] if task["module"].startswith("import.")]
     moments = [datetime.fromisoformat(task[which]) for task in tasks for which in ("started_at", "finished_at")]
     return (max(moments) - min(moments)).total_seconds()

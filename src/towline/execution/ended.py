@@ -14,6 +14,7 @@ from towline.planning.records import StateRecord, TaskError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from towline.execution.scheduling import Settle
     from towline.execution.taskrun import TaskRun
     from towline.execution.values import Values
     from towline.planning.records import PlannedTask, TaskState
@@ -137,6 +138,19 @@ class EndedTasks:
             findings=_counts(outcome),
             result_digest=digest,
             result_at=offset,
+        )
+        return record, _event_data(row, record)
+
+    def held(self, seq: int, at: str, row: PlannedTask, decision: Settle) -> tuple[StateRecord, dict[str, Any]]:
+        """Describe a task that waits for a blocked gate: still pending, and now it says why (PLAN-51)."""
+        record = StateRecord(
+            seq=seq,
+            at=at,
+            task=row.id,
+            state="pending",
+            reason=decision.code,
+            reason_text=decision.text or None,
+            blocked_by=decision.blocked_by,
         )
         return record, _event_data(row, record)
 

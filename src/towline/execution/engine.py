@@ -405,6 +405,11 @@ class Engine:
         row = self._tasks[decision.task]
         if row.state in FINAL_STATES:
             return
+        if decision.state == "pending":
+            record, data = self._ended_tasks.held(self._writer.next_seq(), turn.at, row, decision)
+            turn.records.append(record)
+            turn.events.append(self._events.event("task_state", turn.at, data, row.id))
+            return
         reason = Reason(code=decision.code, text=decision.text, blocked_by=decision.blocked_by)
         facts: dict[str, Any] = {"task_id": row.id, "finished_at": self._clock.now(), "reason": reason}
         outcome = self._ended_tasks.settled(decision.task, decision.state, facts)

@@ -1,0 +1,77 @@
+"""The gazetteer, run as its README says."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from examples.runs import EXAMPLES, count, kill_when, run, start, tasks_of
+
+TARGET = str(EXAMPLES / "gazetteer" / "gazetteer.py")
+
+
+def digest(folder: Path) -> str:
+    """Return the digest that the example computes of its target."""
+    from gazetteer import digest_of
+
+    with closing(sqlite3.connect(folder / "gazetteer.sqlite")) as target:
+        return digest_of(target)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the gazetteer was run without any trouble."""
+    folder = tmp_path_factory.mktemp("gazetteer")
+    run(folder, "run", TARGET, "--plain")
+    return folder
+
+
+def test_everything_arrives(undisturbed: Path) -> None:
+    """The counts are those of the packages, and every parent is there."""
+    with closing(sqlite3.connect(undisturbed / "gazetteer.sqlite")) as target:
+
+        def one(query: str) -> int:
+            return int(target.execute(query).fetchone()[0])
+
+        assert one("select count(*) from countries") == 249
+        assert one("select count(*) from countries where flag_sha256 is not null") == 249
+        assert one("select count(*) from subdivisions") == 5_046
+        assert one("select count(*) from subdivisions where parent is not null") == 1_456
+        assert one("select count(*) from subdivisions a join subdivisions b on a.parent = b.code") == 1_456
+    assert len(list((undisturbed / "gazetteer" / "flags").iterdir())) == 252
+    tasks = tasks_of(undisturbed)
+    assert tasks["pack_flags"]["findings"] == {"warning": 3}
+    assert {task["state"] for task in tasks.values()} == {"succeeded"}
+
+
+def test_second_resume_runs_nothing(undisturbed: Path) -> None:
+    """Done is done: no body is entered again."""
+    before = {name: task["attempts"] for name, task in tasks_of(undisturbed).items() if not task.get("join")}
+    run(undisturbed, "run", TARGET, "--resume", "--plain")
+    after = {name: task["attempts"] for name, task in tasks_of(undisturbed).items() if not task.get("join")}
+    assert before == after
+    assert len(after) > 250
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_anywhere_and_resumed_it_ends_the_same(seed: int, undisturbed: Path, tmp_path: Path) -> None:
+    """A kill -9 at a random moment costs no row and doubles none."""
+    reached = Random(seed).randrange(1, 240)
+    process = start(tmp_path, "run", TARGET, "--plain")
+    kill_when(process, lambda: count(tmp_path / "gazetteer.sqlite", "countries") >= reached)
+    run(tmp_path, "run", TARGET, "--plain")
+    assert digest(tmp_path) == digest(undisturbed)
+
+
+def test_json_is_one_event_per_line(tmp_path: Path) -> None:
+    """A program that watches must be able to read every line."""
+    lines = run(tmp_path, "run", TARGET, "--json").splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    assert len(events) > 250
+    assert events[0]["kind"] == "run_started"
+    assert events[-1]["kind"] == "run_ended"

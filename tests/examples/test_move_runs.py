@@ -1,0 +1,147 @@
+"""The flight log move, January alone: stopped, answered, killed, broken, repeated; always the same target."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import answer
+from examples.runs import EXAMPLES, count, kill_when, run, start, tasks_of
+from move.target import Target
+
+MOVE = f"{EXAMPLES / 'flight_log_move' / 'flight_log_move.py'}:small"
+
+
+class Move:
+    """One folder in which January is moved."""
+
+    def __init__(self, folder: Path, legacy: Path) -> None:
+        self.folder = folder
+        self.arguments = ("run", MOVE, "--plain", "--param", f"legacy={legacy}")
+        self.legacy = legacy
+        self.target = folder / "target.sqlite"
+
+    def answer(self) -> None:
+        """Write what the operator would."""
+        answer.main(str(self.legacy), str(self.folder / "mapping.json"))
+
+    def run(self, *flags: str, exit_code: int = 0) -> str:
+        """Run the move as it stands."""
+        return run(self.folder, *self.arguments, *flags, exit_code=exit_code)
+
+    def digest(self) -> str:
+        """Return the digest of the target, computed here."""
+        with Target(str(self.target)) as target:
+            return target.digest()
+
+
+@pytest.fixture
+def move(tmp_path: Path, legacy_file: Path) -> Move:
+    """A folder with nothing in it."""
+    return Move(tmp_path, legacy_file)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, legacy_file: Path) -> Move:
+    """A move that stopped at its gate, was answered, and met no other trouble."""
+    move = Move(tmp_path_factory.mktemp("undisturbed"), legacy_file)
+    output = move.run(exit_code=3)
+    assert "AIRPORT_AMBIGUOUS" in output
+    stopped = tasks_of(move.folder)
+    assert len(stopped) == 43
+    assert stopped["prepare.airports"]["findings"] == {"blocking": 38, "warning": 4, "info": 113}
+    assert stopped["prepare.airports"]["reason"] == "blocked"
+    assert stopped["import.carriers"]["state"] == "pending"
+    move.answer()
+    move.run()
+    return move
+
+
+def test_gate_opens_and_nothing_is_exported_again(undisturbed: Move) -> None:
+    """An operator's answer must not cost the export."""
+    tasks = tasks_of(undisturbed.folder)
+    assert {task["state"] for task in tasks.values()} == {"succeeded"}
+    exports = [task for name, task in tasks.items() if name.startswith(("capture", "analyse", "export"))]
+    assert len(exports) == 22
+    assert {task["attempts"] for task in exports} == {1}
+    assert tasks["prepare.airports"]["attempts"] == 2
+    report = json.loads((undisturbed.folder / "package" / "validation.json").read_bytes())
+    assert report["digest"] == undisturbed.digest()
+    assert report["rows"]["flights"] + report["skipped"] == 27_004
+    assert report["wrong"] == []
+
+
+def test_killed_in_the_imports_it_ends_the_same(move: Move, undisturbed: Move) -> None:
+    """The promise of the whole: a kill -9 costs at most one batch of work."""
+    move.answer()
+    process = start(move.folder, *move.arguments)
+    kill_when(process, lambda: count(move.target, "flights") >= 3_000)
+    written = count(move.target, "flights")
+    assert 3_000 <= written < 26_000
+    move.run()
+    assert move.digest() == undisturbed.digest()
+    flights = tasks_of(move.folder)["import.flights[01]"]
+    assert flights["attempts"] == 2
+    assert flights["done"] <= flights["total"] == 27_004
+    assert {task["attempts"] for name, task in tasks_of(move.folder).items() if name.startswith("export")} == {1}
+
+
+def test_failed_import_skips_what_needs_it_and_resumes(move: Move, undisturbed: Move) -> None:
+    """With --keep-going everything that can be done is done, and the rest names its cause."""
+    move.answer()
+    with Target(str(move.target)) as target:
+        target.create_tables()
+    with closing(sqlite3.connect(move.target)) as broken:
+        broken.execute("create trigger no_planes before insert on planes begin select raise(abort, 'no room'); end")
+        broken.commit()
+    move.run("--keep-going", exit_code=1)
+    tasks = tasks_of(move.folder)
+    assert tasks["import.planes"]["state"] == "failed"
+    assert {tasks[f"import.{name}"]["state"] for name in ("carriers", "airports", "sheets")} == {"succeeded"}
+    skipped = [name for name, task in tasks.items() if task["state"] == "skipped"]
+    assert len(skipped) == 14
+    assert {tasks[name]["blocked_by"] for name in skipped} == {"import.planes"}
+    with closing(sqlite3.connect(move.target)) as mended:
+        mended.execute("drop trigger no_planes")
+    move.run("--resume")
+    assert move.digest() == undisturbed.digest()
+
+
+def test_fresh_with_the_target_kept_changes_nothing(undisturbed: Move) -> None:
+    """Every write may be repeated, so starting over is safe."""
+    once = undisturbed.digest()
+    undisturbed.run("--fresh")
+    assert undisturbed.digest() == once
+
+
+def test_changed_parameters_are_refused(undisturbed: Move) -> None:
+    """A plan of another question must not be gone on with by accident."""
+    output = undisturbed.run("--resume", "--param", "origin=JFK", exit_code=2)
+    assert "origin" in output
+
+
+def test_cursor_in_a_file_gives_the_same(move: Move, undisturbed: Move) -> None:
+    """Where the cursor lies is a choice, not a difference."""
+    move.answer()
+    move.run("--param", "cursor=file")
+    assert move.digest() == undisturbed.digest()
+
+
+def test_damaged_sheet_stops_before_the_import(move: Move, legacy_file: Path) -> None:
+    """A flipped byte in the source is found in prepare, and nothing is written."""
+    damaged = move.folder / "damaged.sqlite"
+    shutil.copy(legacy_file, damaged)
+    with closing(sqlite3.connect(damaged)) as connection:
+        connection.execute(
+            "update sheets set content = zeroblob(9) where (origin, date) = (select origin, date from sheets limit 1)"
+        )
+        connection.commit()
+    move.answer()
+    output = move.run("--param", f"legacy={damaged}", exit_code=1)
+    assert "damaged" in output
+    assert count(move.target, "flights") == 0
