@@ -224,6 +224,11 @@ def test_reason_error_and_moments_belong_to_a_state_and_counts_stay() -> None:
     assert (row.result_digest, row.result_at) == ("sha256:r", 7)
     assert plan.document.applied_seq == 5
 
+    apply(plan, state(6, "a", "pending", findings={"blocking": 1}))
+    assert row.findings == {"blocking": 1}
+    apply(plan, state(7, "a", "running", findings={}))
+    assert row.findings is None  # an empty count clears, an absent one leaves
+
 
 @clause("PLAN-28")
 def test_no_record_has_room_for_a_value() -> None:

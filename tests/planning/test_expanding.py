@@ -233,13 +233,13 @@ def test_a_gate_blocks_all_later_phases_but_no_always_run_task_and_adds_no_other
         spec("load", phase="import", matrix={"n": [1, 2]}),
         spec("clean", phase="import", always_run=True),
         spec("free"),
-        spec("copy", phase="export"),
+        spec("copy", edge(spec("read", phase="export"), "order"), phase="export"),
         phases=("export", "prepare", "import"),
     )
 
     gates = {task.id: task.gates for task in plan.tasks if task.gates}
     assert gates == {"load[1]": ("judge",), "load[2]": ("judge",), "second": ("judge",)}
-    assert all(not task.depends_on for task in plan.tasks)
+    assert {task.id: task.depends_on for task in plan.tasks if task.depends_on} == {"copy": ("read",)}
     assert plan.tasks[plan.index["load[1]"]].tier == 1
     assert plan.tasks[plan.index["judge"]].phase == "prepare"
 

@@ -187,7 +187,7 @@ def test_two_modules_of_one_name_are_refused_with_both_places_but_one_given_twic
 
     one = spec("a")
     assert ids(planned(one, one)) == ["a"]
-    assert ids(planned(spec("a", declared=("eu", 1)), spec("a", declared=("eu", 1)))) == ["a"]
+    assert ids(planned(spec("a", declared=["eu"]), spec("a", declared=["eu"]))) == ["a"]
 
 
 @clause("MOD-06")
