@@ -102,7 +102,7 @@ def test_items_that_give_no_tasks_are_refused_by_index_and_key(items: Any, words
     assert str(type(caught.value)(*caught.value.args)) == str(caught.value)
 
 
-@clause("PLAN-60")
+@clause("PLAN-60", "MOD-20")
 def test_an_empty_source_gives_no_children_and_a_join_that_succeeds() -> None:
     """Nothing to do is not a failure: dependents get `[]`."""
     plan = grown()
