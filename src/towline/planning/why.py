@@ -85,7 +85,11 @@ def _waits(row: PlannedTask, rows: dict[str, PlannedTask]) -> list[str]:
         use = (row.edges or {}).get(name, "value")
         if satisfied(use, above.state, ignored=above.ignored) is not True:
             waits.append(f"{name} ({above.state.replace('_', ' ')})")
-    waits += [f"gate {name} ({rows[name].state.replace('_', ' ')})" for name in row.gates or () if rows[name].state != "succeeded"]
+    waits += [
+        f"gate {name} ({rows[name].state.replace('_', ' ')})"
+        for name in row.gates or ()
+        if rows[name].state != "succeeded"
+    ]
     return waits
 
 
@@ -95,7 +99,9 @@ def _facts(document: PlanDocument, row: PlannedTask, rows: dict[str, PlannedTask
         facts.append(row.reason_text)
     if row.blocked_by:
         cause = rows.get(row.blocked_by)
-        error = f": {cause.error.type.rpartition('.')[2]}: {cause.error.text}" if cause is not None and cause.error else ""
+        error = (
+            f": {cause.error.type.rpartition('.')[2]}: {cause.error.text}" if cause is not None and cause.error else ""
+        )
         facts.append(f"the cause is {row.blocked_by}{error}")
     if row.error and row.error.where:
         facts.append(f"at {row.error.where}")
@@ -107,12 +113,19 @@ def _facts(document: PlanDocument, row: PlannedTask, rows: dict[str, PlannedTask
         saved = f", saved at {row.checkpoint_at}" if row.checkpoint_at else ""
         facts.append(f"it has done {row.done:,}{of} items{saved}")
     if row.attempts:
-        facts.append(f"{row.attempts} attempt{'s' if row.attempts > 1 else ''}, claimed {row.epoch} time{'s' if row.epoch != 1 else ''}")
+        facts.append(
+            f"{row.attempts} attempt{'s' if row.attempts > 1 else ''}, claimed {row.epoch} time{'s' if row.epoch != 1 else ''}"
+        )
     if row.finished_at and row.started_at:
         facts.append(f"it ran from {row.started_at} to {row.finished_at}")
         if row.state == "succeeded" and row.started_at < document.created_at:
             facts.append("that was before this plan")
-    if row.state == "succeeded" and row.finished_at and row.finished_at < document.updated_at and _is_kept(document, row):
+    if (
+        row.state == "succeeded"
+        and row.finished_at
+        and row.finished_at < document.updated_at
+        and _is_kept(document, row)
+    ):
         facts.append(f"run {document.run_id} kept it: nothing above it changed")
     return facts
 
