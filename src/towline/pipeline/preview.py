@@ -62,7 +62,7 @@ async def preview(program: Program, request: RunRequest) -> Plan:
         skips={place: reason.text for place, reason in skips.items()},
     )
     verdicts, reasons = _verdicts(rows, built, selection, skips, seen)
-    return shown_plan(program.name, rows, decisions=verdicts, reasons=reasons, estimates=estimates)
+    return shown_plan(program.name, rows, phases=built.phases, decisions=verdicts, reasons=reasons, estimates=estimates)
 
 
 async def _rows(program: Program, request: RunRequest, built: BuiltPlan) -> Sequence[PlannedTask]:
