@@ -7,8 +7,13 @@ from towline.errors.artifacts import (
     ArtifactPackError,
     UnsafeArchiveError,
 )
+from towline.errors.commands import (
+    CommandFailedError,
+    CommandNotFoundError,
+    CommandTimeoutError,
+    UnsafeArgumentError,
+)
 from towline.errors.configuration import ConfigurationError
-from towline.errors.declaration import DeclarationError, TargetLoadError, UndeclaredDependencyError
 from towline.errors.cursors import (
     CursorCorruptError,
     CursorOrderError,
@@ -18,6 +23,7 @@ from towline.errors.cursors import (
     StepReusedError,
     StepValueError,
 )
+from towline.errors.declaration import DeclarationError, TargetLoadError, UndeclaredDependencyError
 from towline.errors.offload import (
     BufferBusyError,
     BufferReleasedError,
@@ -53,6 +59,12 @@ from towline.errors.planning import (
     UnfinishedPlanError,
 )
 from towline.errors.root import TowlineError
+from towline.errors.running import (
+    ModuleTimeoutError,
+    ProcessDiedError,
+    SchedulerStuckError,
+    TooManyAbandonedError,
+)
 from towline.errors.secrets import SecretError, SecretLimitError, SecretMissingError, SecretTravelError
 from towline.errors.state import (
     OwnershipLostError,
@@ -83,6 +95,9 @@ __all__ = [
     "BufferBusyError",
     "BufferReleasedError",
     "BufferTypeError",
+    "CommandFailedError",
+    "CommandNotFoundError",
+    "CommandTimeoutError",
     "ConfigurationError",
     "CursorCorruptError",
     "CursorOrderError",
@@ -103,6 +118,7 @@ __all__ = [
     "KernelDeclarationError",
     "KernelFailedError",
     "KernelTimeoutError",
+    "ModuleTimeoutError",
     "OffloadError",
     "OffloadUnavailableError",
     "OtherProgramError",
@@ -114,6 +130,7 @@ __all__ = [
     "PlanMissingError",
     "PlanOwnedError",
     "PlanTooLargeError",
+    "ProcessDiedError",
     "QueryChangedError",
     "RealTimeError",
     "RemoteModuleError",
@@ -121,6 +138,7 @@ __all__ = [
     "ResultTooLargeError",
     "ResultTypeError",
     "RetryableKernelError",
+    "SchedulerStuckError",
     "SchemaTooNewError",
     "SecretError",
     "SecretLimitError",
@@ -136,12 +154,14 @@ __all__ = [
     "StepReusedError",
     "StepValueError",
     "TargetLoadError",
+    "TooManyAbandonedError",
     "TowlineError",
     "UndeclaredDependencyError",
     "UnfinishedPlanError",
     "UnknownKernelError",
     "UnregisteredBufferError",
     "UnsafeArchiveError",
+    "UnsafeArgumentError",
     "ValueTravelError",
     "VersionConflictError",
     "VirtualDeadlockError",
