@@ -6,7 +6,7 @@
   expected exit code (0 without one). Lines below it must appear in what it prints, in this order; a line
   ``...`` stands for anything, and within a line ``…`` does.
 
-Blocks in other languages (``sh``, ``text``) are not run.
+Blocks in other languages are not run: ``sh``, ``text``, and ``py`` for a fragment of a program.
 """
 
 from __future__ import annotations
