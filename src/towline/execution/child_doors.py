@@ -112,7 +112,10 @@ class ChildDoors:
         self, attempt: Attempt, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Call once and remember (CUR-14)."""
-        encode, decode = _forms(_declared_result(fn))
+        from towline.execution.step_values import step_codec
+        from towline.modules.step_results import declared_result
+
+        encode, decode = step_codec(declared_result(fn), attempt.workdir)
         return await self._step_store(attempt).once(name, lambda: fn(*args, **kwargs), encode=encode, decode=decode)
 
     def open_step(self, attempt: Attempt, name: str, result: Any) -> AbstractAsyncContextManager[Any]:
@@ -120,7 +123,9 @@ class ChildDoors:
         self._needs_loop = True
         if result is None:
             return self._step_store(attempt).open(name)
-        encode, decode = _forms(result)
+        from towline.execution.step_values import step_codec
+
+        encode, decode = step_codec(result, attempt.workdir)
         return self._step_store(attempt).open(name, encode=encode, decode=decode)
 
     def _step_store(self, attempt: Attempt) -> StepStore:
@@ -232,22 +237,3 @@ class _LineHandler(logging.Handler):
         except Exception as error:  # noqa: BLE001 - a bad format string must not fail the body that logs
             text = f"{record.msg!r} (cannot be formatted: {error})"
         self._line.say("log", level=record.levelname.lower(), logger=record.name, text=text)
-
-
-def _forms(declared: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """The two directions of a step's value; one without a declared type is plain JSON."""
-    if declared is None:
-        return msgspec.json.encode, msgspec.json.decode
-    from towline.serialization.codec import codec_for
-
-    codec = codec_for(declared)
-    return codec.encode, codec.decode
-
-
-def _declared_result(fn: Callable[..., Any]) -> Any:
-    from typing import get_type_hints
-
-    try:
-        return get_type_hints(fn).get("return")
-    except (NameError, TypeError):  # annotations that cannot be resolved, or a callable without any
-        return None
