@@ -220,7 +220,7 @@ def test_marker_that_no_value_replaced_raises_when_touched() -> None:
         with pytest.raises(UndeclaredDependencyError, match="lockfile"):
             touch()
     assert repr(stand_in) == "result_of(lockfile)"
-    with pytest.raises(UndeclaredDependencyError, match="without lock"):
+    with pytest.raises(UndeclaredDependencyError, match="no value for lock"):
         build(ANY_CONTEXT)
 
 

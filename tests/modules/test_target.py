@@ -71,9 +71,9 @@ def run_python(folder: Path, *arguments: str, stdin: str = "") -> subprocess.Com
 @pytest.mark.parametrize(
     ("text", "kind", "where", "attribute"),
     [
-        ("release.py", "file", "/home/ci/release.py", None),
-        ("release.py:nightly", "file", "/home/ci/release.py", "nightly"),
-        ("jobs/release.py", "file", "/home/ci/jobs/release.py", None),
+        ("release.py", "file", "/srv/ci/release.py", None),
+        ("release.py:nightly", "file", "/srv/ci/release.py", "nightly"),
+        ("jobs/release.py", "file", "/srv/ci/jobs/release.py", None),
         ("/srv/a:b/release.py", "file", "/srv/a:b/release.py", None),
         ("/srv/a:b/release.py:x", "file", "/srv/a:b/release.py", "x"),
         ("company.release", "package", "company.release", None),
@@ -83,10 +83,10 @@ def run_python(folder: Path, *arguments: str, stdin: str = "") -> subprocess.Com
 )
 def test_target_is_split_only_before_an_identifier(text: str, kind: str, where: str, attribute: str | None) -> None:
     """A colon may also belong to the path."""
-    target = parse_target(text, folder="/home/ci")
+    target = parse_target(text, folder="/srv/ci")
 
     assert (target.kind, target.path_or_name, target.attribute) == (kind, where, attribute)
-    assert target.root == (str(Path(where).parent) if kind == "file" else "/home/ci")
+    assert target.root == (str(Path(where).parent) if kind == "file" else "/srv/ci")
 
 
 @clause("CLI-01")

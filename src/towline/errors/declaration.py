@@ -32,16 +32,25 @@ class DeclarationError(TowlineError):
 
 
 class UndeclaredDependencyError(TowlineError):
-    """A body reached for a module, or its result, without declaring it (MOD-15)."""
+    """A body reached for a module, or its result, without declaring it (MOD-15).
 
-    def __init__(self, reader: str, read: str) -> None:
-        super().__init__(reader, read)
-        self.reader, self.read = reader, read
+    ``reader`` is the task, or the code, that reaches; ``read`` names the module. ``param`` is the parameter that
+    was left without a value when a body was called as a plain function.
+    """
+
+    def __init__(self, reader: str, read: str, param: str | None = None) -> None:
+        super().__init__(reader, read, param)
+        self.reader, self.read, self.param = reader, read, param
 
     def __str__(self) -> str:
+        if self.param is not None:
+            return (
+                f"{self.reader} gives no value for {self.param}, which stands for what {self.read} gives. "
+                f"A run fills it in; outside of one, pass {self.param}=... as a unit test does."
+            )
         return (
-            f"{self.reader} reads {self.read}, which it was not given. Declare it where it is used, "
-            f"as the default of a parameter or field: `value: Kind = result_of({self.read})`. In a unit test, pass the value."
+            f"{self.reader} reaches for {self.read}, which it was not given. Declare it where it is used, as the "
+            f"default of a parameter or field: result_of({self.read}); in a unit test, pass the value."
         )
 
 

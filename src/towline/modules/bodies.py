@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from towline.modules.checking import Declaring
+    from towline.modules.expansions import Expansion
     from towline.modules.scope import Scope
 
 _VARARGS, _VARKEYWORDS, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
@@ -163,13 +164,14 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def read_signature(
-    declaring: Declaring, body: Body, parameters: tuple[Parameter, ...], *, axes: Collection[str], each: bool
+    declaring: Declaring, body: Body, parameters: tuple[Parameter, ...], *, expansion: Expansion
 ) -> Signature:
     """Sort the parameters of a function module after its context.
 
     Raises:
         DeclarationError: A parameter has no default and is neither the item nor an axis.
     """
+    axes, each = expansion.matrix or (), expansion.each is not None
     if each:
         if not parameters or parameters[0].name != "item" or isinstance(parameters[0].default, Marker):
             declaring.refuse("each", body.function.__name__, "the second parameter of an each body is called item")

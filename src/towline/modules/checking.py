@@ -25,6 +25,7 @@ DEPENDENCIES = ("name", "after", "consumes")
 """Settings that are no part of ``ModuleSettings``, or need other modules: who declares the module reads them."""
 
 EXPANSIONS = ("matrix", "each")
+"""Settings that make many tasks of one module; ``expansions.py`` reads them."""
 
 
 class Declaring:
@@ -49,8 +50,10 @@ def checked_name(declaring: Declaring, name: object) -> str:
     return name
 
 
-def checked_settings(declaring: Declaring, settings: Mapping[str, Any]) -> ModuleSettings:
-    """Check and convert all settings but those of ``DEPENDENCIES``.
+def checked_settings(declaring: Declaring, settings: Mapping[str, Any], *, expandable: bool) -> ModuleSettings:
+    """Check and convert all settings but those of ``DEPENDENCIES`` and ``EXPANSIONS``.
+
+    ``expandable``: ``matrix`` and ``each`` are allowed here.
 
     Raises:
         DeclarationError: An unknown keyword, a value of the wrong type or range, or a contradiction.
@@ -63,7 +66,7 @@ def checked_settings(declaring: Declaring, settings: Mapping[str, Any]) -> Modul
         if check is not None:
             field, fields_value = check(declaring, setting, value)
             fields[field] = fields_value
-        elif setting not in DEPENDENCIES:
+        elif setting not in DEPENDENCIES and not (expandable and setting in EXPANSIONS):
             _refuse_unknown(declaring, setting, value)
     checked = ModuleSettings(**fields) if fields else _NONE_GIVEN
     _check_together(declaring, checked)

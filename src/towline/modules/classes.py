@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform, overload
 
 from towline.modules.kinds import ManyTasks, OneTask
 from towline.modules.markers import maybe_result_of, outcome_of, result_of
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from dataclasses import field
     from typing import Unpack
 
-    from towline.modules.classdecl import ClassDeclaration
+    from towline.modules.class_declaration import ClassDeclaration
     from towline.modules.kinds import Axes, Items
     from towline.modules.outcomes import Failed, Outcome, Skipped, Succeeded, TimedOut
     from towline.modules.settings import Settings
@@ -39,6 +40,9 @@ HOOKS = ("before", "on_failed", "on_skipped", "on_cached", "after")
 class ClassModule(_Record, Generic[T]):
     """What both kinds of class modules do."""
 
+    towline_declaration: ClassVar[ClassDeclaration]
+    """What was worked out when the class was declared; each class has its own."""
+
     if TYPE_CHECKING:
         name: str = field(default="", kw_only=True)
 
@@ -61,25 +65,10 @@ class ClassModule(_Record, Generic[T]):
     def after(self, ctx: Any, outcome: Outcome[T], /) -> Awaitable[None] | None:
         """Clean up, however the task ended; cannot change the outcome."""
 
-    def declared_spec(self) -> ModuleSpec:
+    @cached_property
+    def towline_spec(self) -> ModuleSpec:
         """The spec of this module, for the planner."""
-        spec: ModuleSpec | None = self.__dict__.get("_spec")
-        if spec is None:
-            spec = self.__dict__["_spec"] = _declaration(type(self)).spec_of(self)
-        return spec
-
-    @classmethod
-    def only_instance(cls) -> Any:
-        """The instance that a class without required parameters stands for.
-
-        Raises:
-            DeclarationError: It has required parameters, or no ``run``.
-        """
-        return _declaration(cls).only_instance()
-
-    def check_name(self) -> None:
-        """Refuse a name that MOD-04 does not allow; called when the instance is made."""
-        _declaration(type(self)).check_name(self)
+        return self.towline_declaration.spec_of(self)
 
     def __repr__(self) -> str:
         return f"<module {self.name}>"
@@ -144,11 +133,6 @@ class ExpandedModule(ClassModule[T], ManyTasks[T]):
 
 
 def _declare(cls: type[Any], settings: dict[str, Any], *, expanded: bool) -> None:
-    from towline.modules.classdecl import declare_class
+    from towline.modules.class_declaration import declare_class
 
     declare_class(cls, settings, expanded=expanded)
-
-
-def _declaration(cls: type[Any]) -> ClassDeclaration:
-    declaration: ClassDeclaration = cls.__dict__["declaration"]
-    return declaration

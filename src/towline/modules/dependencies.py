@@ -1,8 +1,7 @@
-"""The edges of a module: from markers, ``after``, ``consumes`` and ``each`` (MOD-12, MOD-13, MOD-16 to MOD-20)."""
+"""The edges of a module: from markers, ``after`` and ``consumes`` (MOD-12, MOD-13, MOD-16)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from towline.identity import suggestion
@@ -14,7 +13,7 @@ from towline.modules.selectors import Selector
 from towline.modules.spec import ArtifactUse, Edge, ModuleRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from towline.modules.checking import Declaring
     from towline.modules.settings import ArtifactRequest
@@ -41,41 +40,6 @@ def edges_of(
                 declaring.refuse("always_run", True, allowed)
     edges.extend(_order_edge(declaring, one) for one in _listed(declaring, "after", settings.get("after", ())))
     return tuple(edges)
-
-
-def each_of(declaring: Declaring, value: object) -> Edge | tuple[object, ...] | Mapping[str, object]:
-    """Check what ``each`` walks: a list, tuple or dict, or the result of a module (MOD-20)."""
-    if isinstance(value, Marker):
-        module, use, same_key = marker_parts(value)
-        if use != "value" or same_key or isinstance(module, Selector):
-            declaring.refuse("each", value, "a list, tuple or dict, or result_of(m) of one module")
-        return Edge(to=reference_to(module), use="value", source=declaring.source)  # type: ignore[arg-type]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                declaring.refuse("each", value, "a dict of items has texts for keys")
-        return dict(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(value)
-    return declaring.refuse("each", value, "a list, tuple or dict, or result_of(m)")
-
-
-def axes_of(declaring: Declaring, value: object) -> Mapping[str, Sequence[object]]:
-    """Check a matrix: axes by name, each a list or tuple of different values (MOD-18)."""
-    if not isinstance(value, Mapping) or not value:
-        declaring.refuse("matrix", value, "axes with their values, for example {'python': ['3.11', '3.12']}")
-    for axis, values in value.items():
-        if not isinstance(axis, str) or not axis.isidentifier() or axis in ("item", "ctx"):
-            declaring.refuse("matrix", axis, "the name of an axis is a Python identifier other than item and ctx")
-        if not isinstance(values, (list, tuple)) or not values:
-            declaring.refuse("matrix", {axis: values}, "an axis is a list or tuple with at least one value")
-        texts = [str(one) for one in values]
-        for text in texts:
-            if texts.count(text) > 1:
-                declaring.refuse(
-                    "matrix", {axis: values}, f"the values of an axis differ as text, {text!r} is there twice"
-                )
-    return {axis: tuple(values) for axis, values in value.items()}
 
 
 def uses_of(declaring: Declaring, value: object) -> tuple[ArtifactUse, ...]:

@@ -12,18 +12,7 @@ if TYPE_CHECKING:
 
     from towline.modules.checking import Declaring
 
-RESERVED = (
-    "name",
-    "run",
-    "before",
-    "on_failed",
-    "on_skipped",
-    "on_cached",
-    "after",
-    "artifact",
-    "only_instance",
-    "declared_spec",
-)
+RESERVED = ("name", "run", "before", "on_failed", "on_skipped", "on_cached", "after", "artifact")
 """What a class module already means something by, so that no parameter can be called it."""
 
 
@@ -49,10 +38,10 @@ def freeze(cls: type[Any], declaring: Declaring) -> dict[str, Marker]:
         )
     for reserved in annotations:
         if reserved in RESERVED:
-            declaring.refuse("parameter", reserved, f"a class module means something else by {', '.join(RESERVED[:8])}")
+            declaring.refuse("parameter", reserved, f"a class module means something else by {', '.join(RESERVED)}")
     markers = {name: value for name, value in names.items() if isinstance(value, Marker)}
     kept = {name: annotation for name, annotation in annotations.items() if name not in markers}
-    if not hasattr(cls, "__dataclass_fields__"):
+    if "name" not in getattr(cls, "__dataclass_fields__", ()):
         kept["name"] = str
         cls.name = field(default="", kw_only=True)
     cls.__annotations__ = kept
@@ -74,8 +63,7 @@ def _naming(cls: type[Any], init: Callable[..., None]) -> Callable[..., None]:
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         if type(self) is cls:
-            self.__dict__["name"] = self.name or instance_name(self)
-            self.check_name()
+            self.__dict__["name"] = cls.towline_declaration.name_of(self)
 
     return construct
 
@@ -95,15 +83,14 @@ def arguments(instance: Any) -> tuple[tuple[str, object], ...]:
     return tuple((one.name, getattr(instance, one.name)) for one in fields(instance) if one.name != "name")
 
 
-def instance_name(instance: Any) -> str:
+def instance_name(instance: Any, class_name: str) -> str:
     """Name an instance by its class and the parameters that differ from their defaults (MOD-03).
 
     ``Deploy(eu, 6)``; once a default was passed over, parameters are named: ``Deploy(eu, verbose=True)``. A value
     that is no text, whole number, bool or enum gives no name: the result then is no allowed module name.
     """
-    own = type(instance).__dict__.get("declared_name") or type(instance).__name__
     shown = ", ".join(_shown(instance))
-    return f"{own}({shown})" if shown else str(own)
+    return f"{class_name}({shown})" if shown else class_name
 
 
 def _shown(instance: Any) -> Iterator[str]:

@@ -29,9 +29,9 @@ def spec_of(module: AnyModule) -> ModuleSpec:
         )
         raise DeclarationError("the list of modules", "module", module, allowed)
     declared: Any = module
-    if isinstance(declared, type):
-        declared = declared.only_instance()  # type: ignore[attr-defined]
-    return cast("ModuleSpec", declared.declared_spec())
+    if isinstance(module, type):
+        declared = declared.towline_declaration.only_instance()
+    return cast("ModuleSpec", declared.towline_spec)
 
 
 def reference_to(module: AnyModule) -> ModuleRef:

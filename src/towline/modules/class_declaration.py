@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from towline.modules.annotations import Unresolved, annotation_in
+from towline.modules.annotations import annotation_in
 from towline.modules.bodies import NO_DEFAULT, Body, check_context, is_async, read_body
 from towline.modules.checking import Declaring, checked_name, checked_settings
-from towline.modules.classes import HOOKS, ClassModule, ExpandedModule, Module
-from towline.modules.dependencies import MarkedField, axes_of, each_of, edges_of, uses_of
-from towline.modules.instances import arguments, bound, freeze
-from towline.modules.scope import Scope, place_of_class
-from towline.modules.spec import ModuleSettings, ModuleSpec
+from towline.modules.classes import HOOKS, ClassModule
+from towline.modules.dependencies import MarkedField, edges_of, uses_of
+from towline.modules.expansions import expansion_of
+from towline.modules.instances import arguments, bound, freeze, instance_name
+from towline.modules.result_types import result_type_of
+from towline.modules.scope import place_of_class
+from towline.modules.spec import ModuleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from towline.modules.spec import Edge
+    from towline.modules.scope import Scope
+    from towline.modules.spec import Edge, ModuleSettings
 
 
 class ClassDeclaration:
@@ -29,15 +32,12 @@ class ClassDeclaration:
     ) -> None:
         self.cls, self.declaring, self.written, self.expanded = cls, declaring, written, expanded
         self.marked = self._marked(freeze(cls, declaring), scope)
-        self.settings: ModuleSettings = checked_settings(
-            declaring, _without_expansion(written) if expanded else written
-        )
+        self.settings: ModuleSettings = checked_settings(declaring, written, expandable=expanded)
         self.edges: tuple[Edge, ...] = edges_of(declaring, self.marked, written, always_run=self.settings.always_run)
         if "consumes" in written:
             self.settings = msgspec.structs.replace(self.settings, consumes=uses_of(declaring, written["consumes"]))
-        self.axes = axes_of(declaring, written["matrix"]) if expanded and "matrix" in written else None
-        self.items = each_of(declaring, written["each"]) if expanded and "each" in written else None
-        self.result_type = _result_type(cls, scope)
+        self.expansion = expansion_of(declaring, written)
+        self.result_type = result_type_of(cls, scope)
         self.body = self._body(scope)
         self.hooks = {
             hook: getattr(cls, hook) for hook in HOOKS if getattr(cls, hook) is not getattr(ClassModule, hook)
@@ -62,9 +62,14 @@ class ClassDeclaration:
             self._only = self.cls()
         return self._only
 
-    def check_name(self, instance: Any) -> None:
-        """Refuse a name that is not allowed; values that cannot be shown in a name show as ``?``, which is not."""
-        checked_name(self.declaring, instance.name)
+    def name_of(self, instance: Any) -> str:
+        """Give the name of an instance: the one it was given, or one made of its parameters (MOD-03).
+
+        Raises:
+            DeclarationError: It is not allowed. A parameter that cannot be shown in a name shows as ``?``,
+                which is not.
+        """
+        return checked_name(self.declaring, instance.name or instance_name(instance, self.declaring.module))
 
     def spec_of(self, instance: Any) -> ModuleSpec:
         """Make the spec of one instance."""
@@ -81,8 +86,8 @@ class ClassDeclaration:
             settings=self.settings,
             hooks={name: _bound_hook(instance, name, function) for name, function in self.hooks.items()},
             arguments=arguments(instance),
-            matrix=self.axes,
-            each=self.items,
+            matrix=self.expansion.matrix,
+            each=self.expansion.each,
             code=self.cls,
             source=self.declaring.source,
         )
@@ -91,7 +96,7 @@ class ClassDeclaration:
         inherited = {
             name: (name, marker, annotation)
             for base in reversed(self.cls.__mro__[1:])
-            if (declaration := base.__dict__.get("declaration")) is not None
+            if (declaration := base.__dict__.get("towline_declaration")) is not None
             for name, marker, annotation in declaration.marked
         }
         names = self.cls.__dict__
@@ -130,32 +135,21 @@ def declare_class(cls: type[Any], settings: dict[str, Any], *, expanded: bool) -
         DeclarationError: A setting, a field, ``run`` or a hook cannot be meant.
     """
     place = place_of_class()
-    declaring = Declaring(str(settings.get("name", cls.__name__)), place.source)
-    cls.declared_name = checked_name(declaring, settings.get("name", cls.__name__))
-    if expanded:
-        _check_expansion(declaring, settings)
+    declaring = Declaring(settings.get("name", cls.__name__), place.source)
+    checked_name(declaring, declaring.module)
+    if expanded and "matrix" not in settings and "each" not in settings:
+        declaring.refuse("matrix", None, "an ExpandedModule needs matrix or each; without either derive from Module")
     written: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):
-        declaration = base.__dict__.get("declaration")
+        declaration = base.__dict__.get("towline_declaration")
         if declaration is not None:
             written.update(_inherited(declaration.written))
     written.update(settings)
-    cls.declaration = ClassDeclaration(cls, declaring, place.scope, written, expanded=expanded)
-
-
-def _check_expansion(declaring: Declaring, settings: Mapping[str, Any]) -> None:
-    if "matrix" in settings and "each" in settings:
-        declaring.refuse("matrix", settings["matrix"], "not together with each: a module expands in one way")
-    if "matrix" not in settings and "each" not in settings:
-        declaring.refuse("matrix", None, "an ExpandedModule needs matrix or each; without either derive from Module")
+    cls.towline_declaration = ClassDeclaration(cls, declaring, place.scope, written, expanded=expanded)
 
 
 def _inherited(written: Mapping[str, Any]) -> dict[str, Any]:
     return {setting: value for setting, value in written.items() if setting not in ("name", "matrix", "each")}
-
-
-def _without_expansion(written: Mapping[str, Any]) -> dict[str, Any]:
-    return {setting: value for setting, value in written.items() if setting not in ("matrix", "each")}
 
 
 def _is_required(one: Any) -> bool:
@@ -177,36 +171,3 @@ def _bound_hook(instance: Any, name: str, function: Any) -> Callable[..., Any]:
         getattr(bound(instance, inputs or {}), name)(ctx, *outcome)
 
     return sync_hook
-
-
-def _result_type(cls: type[Any], scope: Scope) -> Any:
-    """Find what stands for ``T``: ``class X(Module[T])``, also through generic bases; ``Any`` when left out."""
-    given: Any = _argument_of(cls, {})
-    if given is None:
-        return type(None)
-    if isinstance(given, type) or given is Any:
-        return given
-    return Unresolved(given, scope)
-
-
-def _argument_of(cls: type[Any], known: Mapping[Any, Any]) -> Any:
-    for base in getattr(cls, "__orig_bases__", cls.__bases__) if "__orig_bases__" in cls.__dict__ else cls.__bases__:
-        origin = get_origin(base) or base
-        if not (isinstance(origin, type) and issubclass(origin, ClassModule)):
-            continue
-        values = tuple(_substituted(value, known) for value in get_args(base))
-        if origin in (Module, ExpandedModule):
-            return values[0] if values and not isinstance(values[0], TypeVar) else Any
-        parameters = getattr(origin, "__parameters__", ())
-        return _argument_of(origin, dict(zip(parameters, values, strict=False)))
-    return Any
-
-
-def _substituted(value: Any, known: Mapping[Any, Any]) -> Any:
-    """Put what is known in place of type variables, also inside of ``list[T]``."""
-    if isinstance(value, TypeVar):
-        return known.get(value, value)
-    parameters = getattr(value, "__parameters__", ())
-    if not parameters or isinstance(value, type):
-        return value
-    return value[tuple(known.get(parameter, parameter) for parameter in parameters)]
