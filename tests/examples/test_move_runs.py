@@ -145,3 +145,19 @@ def test_damaged_sheet_stops_before_the_import(move: Move, legacy_file: Path) ->
     output = move.run("--param", f"legacy={damaged}", exit_code=1)
     assert "damaged" in output
     assert count(move.target, "flights") == 0
+
+
+def test_postgres_as_target_gives_the_same(move: Move, undisturbed: Move, postgres_url: str) -> None:
+    """The same rows in another database have the same digest, also after a kill in the middle."""
+    move.answer()
+    arguments = (*move.arguments, "--param", f"target={postgres_url}")
+
+    def written() -> int:
+        with Target(postgres_url) as target:
+            [found] = next(target.query("select to_regclass('flights') is not null"))
+            return target.count("flights") if found else 0
+
+    kill_when(start(move.folder, *arguments), lambda: written() >= 3_000)
+    run(move.folder, *arguments)
+    with Target(postgres_url) as target:
+        assert target.digest() == undisturbed.digest()
