@@ -671,7 +671,7 @@ class MasterCore:
                 self._give_up(session, dispatch, "deadline", now)
             elif deadline is not None and now - dispatch.sent_at > deadline:
                 self._give_up(session, dispatch, "result_deadline", now)
-            elif call.phase is Phase.FETCHING and now - dispatch.touched_at > options.pull_timeout_s:
+            elif call.phase is Phase.FETCHING and now - dispatch.moved_at > options.pull_timeout_s:
                 self._fetch_again(session, dispatch, now)
 
     def _judge_remote_calls(self, now: float) -> None:
@@ -696,6 +696,7 @@ class MasterCore:
             session.probe_at += paused
             for dispatch in session.calls.values():
                 dispatch.touched_at += paused
+                dispatch.moved_at += paused
 
     def _bury(self, session: Session, reason: str, now: float) -> None:
         """The session is dead: its link is closed and its calls are ready at once (OFF-604)."""
@@ -816,7 +817,7 @@ class MasterCore:
     def _start_fetch(self, session: Session, dispatch: Dispatch, now: float) -> None:
         dispatch.arrays = [np.empty(buffer.shape, buffer.dtype) for buffer in dispatch.call.writes]
         dispatch.fetched = [0] * len(dispatch.arrays)
-        dispatch.fetch_at = now
+        dispatch.fetch_at = dispatch.moved_at = now
         for index in range(len(dispatch.arrays)):
             dispatch.transfers.append(self._next_transfer)
             self._next_transfer += 1
@@ -834,7 +835,7 @@ class MasterCore:
         if dispatch.fetch_tries > self.options.pull_tries:
             self._give_up(session, dispatch, "pull_failed", now)
             return
-        dispatch.touched_at = now
+        dispatch.touched_at = dispatch.moved_at = now
         for index, array in enumerate(dispatch.arrays):
             if dispatch.fetched[index] < array.nbytes or array.nbytes == 0:
                 self._ask(session, dispatch, index)
@@ -876,7 +877,7 @@ class MasterCore:
             dispatch.fetched[index] += head.body_bytes
         else:
             return
-        dispatch.touched_at = now
+        dispatch.touched_at = dispatch.moved_at = now
         dispatch.fetch_tries = 0
         dispatch.call.bytes_in += head.body_bytes
         if all(done >= array.nbytes for done, array in zip(dispatch.fetched, dispatch.arrays, strict=True)):

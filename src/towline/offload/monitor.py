@@ -21,7 +21,7 @@ class Monitor:
     def __init__(self) -> None:
         self.trace: deque[str] = deque(maxlen=TRACE_ENTRIES)
         self._versions: dict[int, int] = {}
-        self._seen: dict[int, tuple[Phase, int]] = {}
+        self._seen: dict[int, tuple[Phase, int, int]] = {}
 
     def check(self, scheduler: Scheduler, core: MasterCore | None) -> None:
         """Raise ``InvariantViolated`` if a rule is broken."""
@@ -34,8 +34,11 @@ class Monitor:
 
     def _note(self, scheduler: Scheduler) -> None:
         for number, call in scheduler.calls.items():
-            state = (call.phase, call.fence)
-            if self._seen.get(number) != state:
+            state = (call.phase, call.fence, call.attempts)
+            known = self._seen.get(number)
+            if known != state:
+                if known is not None and call.attempts > known[2] and call.fence <= known[1]:
+                    self._violated("OFF-504", f"call {number} was dispatched again with fence {call.fence}, it had {known[1]}")
                 self._seen[number] = state
                 self.trace.append(f"call {number} {call.phase.name} fence {call.fence} on {call.ran_on}")
         for number in [number for number in self._seen if number not in scheduler.calls]:

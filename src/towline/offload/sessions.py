@@ -24,7 +24,7 @@ class Dispatch:
     """One call as one worker was given it."""
 
     __slots__ = (
-        "arrays", "call", "fence", "fetch_at", "fetch_tries", "fetched", "flushed_at", "hits", "listed_bytes", "misses", "regions",
+        "arrays", "call", "fence", "fetch_at", "fetch_tries", "fetched", "flushed_at", "hits", "moved_at", "listed_bytes", "misses", "regions",
         "sent_at", "touched_at", "transfers",
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ class Dispatch:
         self.fetched: list[int] = []
         self.transfers: list[int] = []
         self.fetch_tries = 0
-        self.fetch_at = now
+        self.fetch_at = self.moved_at = now
         self.regions: list[Region | None] = []
 
 
