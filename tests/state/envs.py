@@ -10,12 +10,16 @@ import msgspec
 from towline.state.directory import DirectoryStore
 from towline.state.memory import MemoryStore
 from towline.state.planfile import PlanFile
+from towline.state.sql_cursor import SqlCursor
 from towline.testing.store_contract import an_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from towline.state.cursor_home import CursorTarget
     from towline.state.files import Files
+    from towline.state.sql_dialect import DbConnection
     from towline.state.store import Ownership, StateStore
 
 PLAN_ID = "00000001-be27d441"
@@ -104,3 +108,48 @@ async def loaded_seqs(root: Path) -> list[int]:
 def open_files() -> int:
     """Count this process's open files."""
     return len(os.listdir("/proc/self/fd"))
+
+
+class StoreCursorEnv:
+    """Cursors in a state store."""
+
+    scope = ""
+
+    def __init__(self, stores: MemoryStoreEnv | DirectoryStoreEnv) -> None:
+        self._stores = stores
+
+    async def store(self) -> StateStore:
+        return await self._stores.store()
+
+    def target(self) -> CursorTarget | None:
+        return None
+
+    def commit(self, target: CursorTarget | None) -> None:
+        """There is no transaction."""
+
+    async def aclose(self) -> None:
+        await self._stores.aclose()
+
+
+class SqlCursorEnv:
+    """Cursors in a database; ``connect`` opens it once more."""
+
+    def __init__(self, stores: MemoryStoreEnv, connect: Callable[[], DbConnection], scope: str) -> None:
+        self._stores, self._connect, self.scope = stores, connect, scope
+        self._targets: list[SqlCursor] = []
+
+    async def store(self) -> StateStore:
+        return await self._stores.store()
+
+    def target(self) -> CursorTarget | None:
+        self._targets.append(SqlCursor(self._connect()))
+        return self._targets[-1]
+
+    def commit(self, target: CursorTarget | None) -> None:
+        assert isinstance(target, SqlCursor)
+        target.connection.commit()
+
+    async def aclose(self) -> None:
+        for target in self._targets:
+            target.connection.close()  # type: ignore[attr-defined]
+        await self._stores.aclose()

@@ -91,6 +91,7 @@ class Cursor(Generic[Item, Key]):
         self._state: CursorState[Item, Key] | None = None
         self._stale_skips = False
         self._dirty = False
+        self._failed = False
         self._saved_at: float | None = None
         self._saved_monotonic = self._clock.monotonic()
         self._copied = False
@@ -185,8 +186,7 @@ class Cursor(Generic[Item, Key]):
         if self._state is None:
             return
         if self._dirty or (self.target is not None and self._saved_at is not None):
-            await self._home.save(self._written())
-            self._note_saved()
+            await self._save()
 
     # ------------------------------------------------------------------ parts, for the blocking form
 
@@ -197,11 +197,11 @@ class Cursor(Generic[Item, Key]):
 
     def move_by_commit(self, done: Batch[Item] | Item) -> bool:
         self._request.check_ended()
-        return self.state.commit(done)
+        return self.state.commit(done) or self._is_to_be_repeated()
 
     def move_by_stage(self, item: Item, name: str) -> bool:
         self._request.check_ended()
-        return self.state.stage(item, name)
+        return self.state.stage(item, name) or self._is_to_be_repeated()
 
     def move_by_skip(self, item: Item, code: str) -> bool:
         return self.state.skip(item, code)
@@ -240,19 +240,27 @@ class Cursor(Generic[Item, Key]):
         self._dirty = True
         if self.target is None:
             if self._clock.monotonic() >= self._saved_monotonic + self._request.checkpoint_interval_s:
-                await self._home.save(self._written())
-                self._note_saved()
+                await self._save()
         elif not self._copied:
             # One copy at the first move tells a planner that this cursor has moved; the last one comes at close.
-            await self._home.save(self._written())
+            await self._save()
             self._copied = True
-            self._note_saved()
         else:
             self._note_saved()
         self._tell()
         self.check()
 
     # ------------------------------------------------------------------ inside
+
+    def _is_to_be_repeated(self) -> bool:
+        """A move that was made may not be stored: its write failed, or the target's transaction was rolled back."""
+        return self._failed or self.target is not None
+
+    async def _save(self) -> None:
+        self._failed = True
+        await self._home.save(self._written())
+        self._failed = False
+        self._note_saved()
 
     def _written(self) -> Any:
         return self.state.written(self._stamp(), self._request.query_digest)

@@ -27,7 +27,7 @@ class SqlCursor:
     """
 
     def __init__(self, connection: DbConnection, *, paramstyle: str | None = None) -> None:
-        self._connection = connection
+        self.connection = connection
         self._sql = Sql(connection, paramstyle)
 
     def take(self, scope: str, task_id: str, plan_id: str, epoch: int, at: str) -> CursorDocument:
@@ -49,17 +49,17 @@ class SqlCursor:
         while True:
             stored = self._fence_of(scope, task_id)
             if stored > (plan_id, epoch):
-                self._connection.rollback()
+                self.connection.rollback()
                 raise LeaseLostError(task_id, epoch, stored[1])
             raised = self._sql.run(
                 f"UPDATE {TABLE} SET plan_id = ?, epoch = ? WHERE scope = ? AND task = ? AND plan_id = ? AND epoch = ?",
                 (plan_id, epoch, scope, task_id, *stored),
             )
-            self._connection.commit()
+            self.connection.commit()
             if raised:
                 break
         rows = self._sql.rows(f"SELECT document FROM {TABLE} WHERE scope = ? AND task = ?", (scope, task_id))
-        self._connection.commit()
+        self.connection.commit()
         document = decode_document(rows[0][0].encode(), CursorDocument, task_id, f"table {TABLE}")
         if document.plan_id < plan_id:
             return fresh
@@ -86,10 +86,10 @@ class SqlCursor:
     def _make_table(self) -> None:
         try:
             self._sql.run(_CREATE)
-            self._connection.commit()
+            self.connection.commit()
         except Exception:  # noqa: BLE001 - drivers share no error class; the probe below raises if there is no table
             # Two claims that create it at once: PostgreSQL fails one of them although it says IF NOT EXISTS.
-            self._connection.rollback()
+            self.connection.rollback()
             self._sql.rows(f"SELECT task FROM {TABLE} WHERE 1 = 0")
 
 
