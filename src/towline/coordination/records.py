@@ -30,12 +30,17 @@ WIRE = 1
 """The version of these records that a worker states when it registers."""
 
 
-class DependencyRef(msgspec.Struct, frozen=True, kw_only=True):
+class DependencyRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A final dependency of an assignment; its value is fetched by reference (DIST-27)."""
 
     task_id: str
     state: TaskState
     has_value: bool = False
+    parent: str | None = None
+    """Of a child of an ``each`` module: its join, key and place among the items; workers have no row of it."""
+    module: str | None = None
+    key: str | None = None
+    item: int | None = None
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +63,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     params_digest: str = ""
     decided_conditions: tuple[str, ...] = ()
     offload_endpoints: tuple[str, ...] = ()
+    parent: str | None = None
+    item: int | None = None
+    item_digest: str | None = None
+    attempts_before: int = 0
+    """Attempts that earlier executions of the task have made; a worker counts on."""
 
 
 class SessionRef(msgspec.Struct, frozen=True):
@@ -221,6 +231,8 @@ class RunOpening(msgspec.Struct, frozen=True, kw_only=True):
     requeue_limit: int = 3
     key_life_ms: int = 3_600_000
     event_backlog: int = 100_000
+    plan_id: str = ""
+    """Whose cursors and steps the workers go on with."""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -236,6 +248,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str | None = None
     params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     state_id: str | None = None
+    plan_id: str | None = None
 
 
 class FeedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -102,4 +102,5 @@ def run_state(state: LedgerState, now_ms: int) -> RunState:
         fingerprint=run.fingerprint,
         params=msgspec.Raw(bytes(run.params)),
         state_id=run.state_id,
+        plan_id=run.plan_id,
     )

@@ -112,6 +112,7 @@ def run_state(parts: Sequence[bytes]) -> RunState:
         fingerprint=opening.fingerprint,
         params=opening.params,
         state_id=opening.state_id,
+        plan_id=opening.plan_id,
     )
 
 

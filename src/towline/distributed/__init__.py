@@ -1,0 +1,1 @@
+"""Master and workers: one run on several processes and machines."""

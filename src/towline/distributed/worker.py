@@ -1,0 +1,339 @@
+"""A worker: claims, executes, publishes; one session in one run (DIST-15 to 26)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from towline.coordination.records import Closed, Lease, WorkerStatus
+from towline.coordination.signals import Signal
+from towline.errors.coordination import CoordinationError, RunUnknownError, SessionEndedError, SessionReplacedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from towline.coordination.contract import WorkerCoordinator
+    from towline.coordination.records import ClaimReply, HeartbeatReply, OutcomeRecord, WorkerRegistration
+    from towline.distributed.keeper import HeldLeases
+    from towline.distributed.spool import Spool
+
+_log = logging.getLogger("towline.worker")
+
+CLAIM_PAUSE_S, LONGEST_CLAIM_PAUSE_S = 0.1, 2.0
+EVENTS_INTERVAL_S = 0.5
+REGISTER_AGAIN_S = 1.0
+
+
+class TaskExecutor(Protocol):
+    """Runs leased tasks on this node: the same runner as in a local run."""
+
+    def start(self, lease: Lease, ended: Callable[[OutcomeRecord], None]) -> None:
+        """Begin a leased task; its outcome goes to ``ended``, once."""
+        ...
+
+    def stop(self, lease: Lease, code: str) -> None:
+        """Cancel one; ``code`` is the reason of its outcome."""
+        ...
+
+
+class _Execution:
+    """A lease that this worker works on. ``discarded``: it is lost, its outcome concerns nobody (DIST-22)."""
+
+    __slots__ = ("discarded", "lease", "released")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.discarded = self.released = False
+
+
+class Worker:
+    """Works in one run until its coordinator says that there is no more to come.
+
+    ``registration`` must be accepted already; :func:`register_when_open` does that.
+    """
+
+    def __init__(
+        self,
+        coordinator: WorkerCoordinator,
+        registration: WorkerRegistration,
+        executor: TaskExecutor,
+        *,
+        parallelism: int,
+        spool: Spool,
+        held: HeldLeases,
+        random: Random | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._coordinator, self._registration, self._executor = coordinator, registration, executor
+        self._spool, self._held = spool, held
+        self._random = random or Random()
+        self._tell = tell or _log.warning
+        self._tokens = itertools.count(1)
+        self._free = parallelism
+        self._has_free = asyncio.Event()
+        self._running: dict[tuple[str, int], _Execution] = {}
+        self._publishing: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = asyncio.Event()
+        self._closed: str | None = None
+        self._fatal: CoordinationError | None = None
+        self._signal = Signal.RUNNING
+        self.lost_leases = 0
+        if parallelism:
+            self._has_free.set()
+
+    # ------------------------------------------------------------------ the outside
+
+    async def run(self) -> str:
+        """Work to the end; returns why it ended: ``completed``, ``stopped`` or ``drained``.
+
+        Raises:
+            CoordinationError: The session was replaced, or master or coordinator are lost.
+        """
+        loop = asyncio.get_running_loop()
+        helpers = [loop.create_task(self._claim_on()), loop.create_task(self._watch_signal())]
+        sending = loop.create_task(self._send_events())
+        draining = loop.create_task(self._draining.wait())
+        try:
+            await asyncio.wait([helpers[0], draining], return_when=asyncio.FIRST_COMPLETED)
+            if helpers[0].done():
+                helpers[0].result()
+            await self._idle.wait()
+            if self._fatal is not None:
+                raise self._fatal
+        finally:
+            for task in (*helpers, draining):
+                task.cancel()
+            await asyncio.wait([*helpers, draining])
+            sending.cancel()
+            await asyncio.wait([sending])
+        await self._flush_events()
+        return self._closed or "drained"
+
+    async def say_goodbye(self, commands: dict[str, int], unattributed: int = 0) -> None:
+        """Send the final status, with the counters of the run (DIST-26)."""
+        status = WorkerStatus(
+            worker_id=self._registration.worker_id,
+            session=self._registration.session,
+            is_final=True,
+            commands=commands,
+            unattributed_commands=unattributed,
+        )
+        await self._coordinator.heartbeat(status)
+
+    def drain(self) -> None:
+        """Claim nothing more; what runs goes on (DIST-24)."""
+        self._draining.set()
+
+    async def give_back(self) -> None:
+        """Cancel what still runs and release its leases, so that others take them over at once (DIST-24, COORD-C49)."""
+        for execution in list(self._running.values()):
+            execution.released = True
+            self._executor.stop(execution.lease, "released")
+        await self._idle.wait()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here."""
+        return self._idle.is_set()
+
+    async def wait_until_idle(self) -> None:
+        """Return once nothing runs here."""
+        await self._idle.wait()
+
+    # ------------------------------------------------------------------ claiming
+
+    async def _claim_on(self) -> None:
+        pause_s = CLAIM_PAUSE_S
+        while self._closed is None and not self._draining.is_set():
+            await self._has_free.wait()
+            token = f"{self._registration.session}-{next(self._tokens)}"
+            try:
+                reply = await self._coordinator.claim(self._registration.ref, token=token, wait_s=None)
+            except SessionReplacedError:
+                raise
+            except SessionEndedError as error:
+                if error.expelled:
+                    raise
+                await self._register_again()
+                continue
+            except CoordinationError as error:
+                if self._closed is not None or error.exit_code == 4:
+                    raise
+                self._tell(f"a claim failed and is repeated: {error}")
+                await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
+                pause_s = min(2 * pause_s, LONGEST_CLAIM_PAUSE_S)
+                continue
+            pause_s = CLAIM_PAUSE_S
+            self._take(reply)
+
+    async def _register_again(self) -> None:
+        """Come back after silence, with what is still held."""
+        from msgspec.structs import replace
+
+        await self._coordinator.register(replace(self._registration, held=self._held.all()))
+
+    def _take(self, reply: ClaimReply) -> None:
+        if isinstance(reply, Closed):
+            self._closed = reply.why
+            if reply.why == "stopped":
+                self._on_signal(Signal.STOPPED)
+        elif isinstance(reply, Lease):
+            self._begin(reply)
+
+    def _begin(self, lease: Lease) -> None:
+        execution = _Execution(lease)
+        self._running[lease.task_id, lease.epoch] = execution
+        self._held.add(lease.ref)
+        self._idle.clear()
+        self._change_free(-1)
+        self._executor.start(lease, lambda outcome: self._ended(execution, outcome))
+        if self._must_stop(lease):
+            self._executor.stop(lease, self._signal.value)
+
+    def _change_free(self, by: int) -> None:
+        self._free += by
+        (self._has_free.set if self._free > 0 else self._has_free.clear)()
+
+    # ------------------------------------------------------------------ publishing
+
+    def _ended(self, execution: _Execution, outcome: OutcomeRecord) -> None:
+        task = asyncio.get_running_loop().create_task(self._publish(execution, outcome))
+        self._publishing.add(task)
+        task.add_done_callback(self._published)
+
+    def _published(self, task: asyncio.Task[None]) -> None:
+        self._publishing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error if isinstance(error, CoordinationError) else CoordinationError(str(error)))
+        if not self._running and not self._publishing:
+            self._idle.set()
+
+    async def _publish(self, execution: _Execution, outcome: OutcomeRecord) -> None:
+        lease = execution.lease
+        reply: ClaimReply | None = None
+        try:
+            if execution.released and outcome.state == "cancelled":
+                await self._coordinator.release(self._registration.ref, lease.ref, started=True)
+            elif not execution.discarded:
+                reply = await self._hand_over(lease, outcome)
+        finally:
+            self._held.drop(lease.ref)
+            del self._running[lease.task_id, lease.epoch]
+            self._change_free(+1)
+        if reply is not None:
+            self._take(reply)
+
+    async def _hand_over(self, lease: Lease, outcome: OutcomeRecord) -> ClaimReply | None:
+        """Publish with the remaining events, and take the next task in the same step when a slot is free for it."""
+        events = self._spool.unsent()
+        if self._closed is not None or self._draining.is_set() or self._free > 0:
+            # With a free slot a claim is pending already, and a session has one claim at a time (COORD-C35).
+            await self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events)
+            return None
+        token = f"{self._registration.session}-{next(self._tokens)}"
+        _, reply = await self._coordinator.publish_and_claim(
+            outcome, lease=lease.ref, events=events, worker=self._registration.ref, token=token
+        )
+        return reply
+
+    # ------------------------------------------------------------------ what is heard
+
+    async def _watch_signal(self) -> None:
+        while self._signal is not Signal.STOPPED:
+            try:
+                signal = await self._coordinator.wait_for_signal(seen=self._signal)
+            except CoordinationError as error:
+                self._fail(error)
+                return
+            self._on_signal(signal)
+
+    def _on_signal(self, signal: Signal) -> None:
+        """Cancel what the signal concerns (DIST-23)."""
+        if signal <= self._signal:
+            return
+        self._signal = signal
+        for execution in list(self._running.values()):
+            if self._must_stop(execution.lease):
+                self._executor.stop(execution.lease, signal.value)
+
+    def _must_stop(self, lease: Lease) -> bool:
+        if self._signal is Signal.PIPELINE_FAILED:
+            return not lease.assignment.always_run
+        return self._signal is Signal.STOPPED
+
+    def heard(self, reply: HeartbeatReply) -> None:
+        """Drop what is lost, obey the signal (DIST-22, DIST-25)."""
+        for lost in reply.lost:
+            execution = self._running.get((lost.task_id, lost.epoch))
+            if execution is not None and not execution.discarded:
+                execution.discarded = True
+                self.lost_leases += 1
+                self._tell(
+                    f"the lease of {lost.task_id} (epoch {lost.epoch}) is lost ({lost.why}); its work is dropped"
+                )
+                self._executor.stop(execution.lease, "lease_lost")
+        self._on_signal(reply.signal)
+
+    def replaced(self, error: CoordinationError) -> None:
+        """Stop everything: this session is over, or nobody can be reached any more."""
+        self._fail(error)
+
+    def _fail(self, error: CoordinationError) -> None:
+        if self._fatal is None and self._closed is None:
+            self._fatal = error
+        for execution in list(self._running.values()):
+            execution.discarded = True
+            self._executor.stop(execution.lease, "stopped")
+        self._draining.set()
+
+    # ------------------------------------------------------------------ events
+
+    async def _send_events(self) -> None:
+        while True:
+            await asyncio.sleep(EVENTS_INTERVAL_S)
+            try:
+                await self._send_once()
+            except CoordinationError as error:
+                self._fail(error)
+                return
+
+    async def _send_once(self) -> None:
+        while len(self._spool):
+            had_unsent = self._spool.has_unsent
+            reply = await self._coordinator.send_events(self._spool.probe())
+            if reply.superseded:
+                # A new master leads the run: its owner epoch goes on the events from now on.
+                self._spool.owner_epoch = (await self._coordinator.run_state()).owner_epoch
+            self._spool.acknowledge(reply)
+            if not had_unsent and not self._spool.has_unsent:
+                return
+
+    async def _flush_events(self) -> None:
+        if self._fatal is None:
+            await self._send_once()
+
+
+async def register_when_open(
+    coordinator: WorkerCoordinator, registration: WorkerRegistration, *, limit_s: float
+) -> None:
+    """Register, waiting for the master to open the run (DIST-18).
+
+    Raises:
+        RunUnknownError: It did not within the limit.
+        CoordinationError: The registration is refused.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while True:
+        try:
+            await coordinator.register(registration)
+            return
+        except RunUnknownError:
+            if loop.time() >= deadline:
+                raise
+        await asyncio.sleep(REGISTER_AGAIN_S)

@@ -1,0 +1,63 @@
+"""The engine of a master: what it dispatches is queued first, and runs where a worker takes it (DIST-33)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from towline.execution.engine import Engine
+from towline.planning.records import FINAL_STATES, StateRecord
+
+if TYPE_CHECKING:
+    from towline.execution.engine import _Turn
+    from towline.execution.taskrun import TaskRun
+
+
+class RemoteEngine(Engine):
+    """Records ``queued`` and ``running`` as its dispatch reports them, in place of starting bodies itself."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._moves: list[tuple[TaskRun, Literal["queued", "running"], int, str]] = []
+
+    def moved(self, run: TaskRun, state: Literal["queued", "running"]) -> None:
+        """Make a move of a task between queue and workers durable, then show it."""
+        self._moves.append((run, state, run.attempt.epoch, run.attempt.worker_id))
+        self._kick()
+
+    def _hear(self, turn: _Turn) -> None:
+        moves, self._moves = self._moves, []
+        for run, state, epoch, worker_id in moves:
+            if run.row.state not in FINAL_STATES:
+                self._record_move(turn, run, state, epoch, worker_id)
+        super()._hear(turn)
+
+    def _record_move(
+        self, turn: _Turn, run: TaskRun, state: Literal["queued", "running"], epoch: int, worker_id: str
+    ) -> None:
+        row = run.row
+        is_running = state == "running"
+        record = StateRecord(
+            seq=self._writer.next_seq(),
+            at=turn.at,
+            task=row.id,
+            state=state,
+            epoch=epoch if is_running else None,
+            attempts=run.first_attempt + 1 if is_running else None,
+            worker=worker_id if is_running else None,
+        )
+        turn.records.append(record)
+        data: dict[str, Any] = {"from": row.state, "to": state, "plan_seq": record.seq}
+        if is_running:
+            data["worker"] = worker_id
+        shown_epoch = epoch if is_running else None
+        turn.events.append(self._events.event("task_state", turn.at, data, row.id, shown_epoch, record.attempts))
+
+    def _dispatch(self, turn: _Turn, position: int) -> None:
+        row = self._tasks[position]
+        outcome = self._decided(position)
+        if outcome is not None:
+            self._inbox.append(self._record_final(turn, position, row, outcome, None))
+            return
+        run = self._make_run(position, row)
+        self._record_move(turn, run, "queued", run.attempt.epoch, "")
+        turn.starts.append(run)
