@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from towline.events.records import Event
 
 if TYPE_CHECKING:
@@ -22,18 +20,17 @@ DROPPABLE = frozenset({"log", "output", "progress", "command", "offload"})
 class EventLog:
     """Gives each event its number and passes batches on, in order.
 
-    ``keep`` receives the encoded lines of ``events.jsonl``; ``None`` keeps nothing. Listeners are called
+    ``keep`` receives the events for ``events.jsonl``; ``None`` keeps nothing. Listeners are called
     in the loop's thread with each batch, after it was handed to ``keep``; they must not wait. The caller
     emits a transition only when its journal record is durable (EVT-04).
     """
 
-    def __init__(self, *, source: str, session: str, keep: Callable[[bytes], None] | None) -> None:
+    def __init__(self, *, source: str, session: str, keep: Callable[[Sequence[Event]], int] | None) -> None:
         self._source, self._session, self._keep = source, session, keep
         self._n = 0
         self._bytes = 0
         self._dropped: dict[str, int] = {}
         self._listeners: list[Callable[[Sequence[Event]], None]] = []
-        self._encode = msgspec.json.Encoder().encode
 
     @property
     def last_n(self) -> int:
@@ -55,22 +52,27 @@ class EventLog:
     ) -> Event:
         """Make the next event; it must be emitted before another one is made."""
         self._n += 1
-        return Event(n=self._n, at=at, kind=kind, task=task, epoch=epoch, attempt=attempt, data=data)
+        return Event(
+            seq=self._n,
+            source=self._source,
+            session=self._session,
+            n=self._n,
+            at=at,
+            kind=kind,
+            task=task,
+            epoch=epoch,
+            attempt=attempt,
+            data=data,
+        )
 
     def emit(self, batch: Sequence[Event]) -> None:
         """Keep and pass on events made just before, in their order."""
         if self._n > COUNT_LIMIT or self._bytes > BYTES_LIMIT:
             batch = self._within_caps(batch)
         if self._keep is not None and batch:
-            lines = b"".join([self._line(event) for event in batch])
-            self._bytes += len(lines)
-            self._keep(lines)
+            self._bytes += self._keep(batch)
         for listener in self._listeners:
             listener(batch)
-
-    def _line(self, event: Event) -> bytes:
-        head = f'{{"seq":{event.n},"source":"{self._source}","session":"{self._session}",'
-        return head.encode() + self._encode(event)[1:] + b"\n"
 
     def _within_caps(self, batch: Sequence[Event]) -> Sequence[Event]:
         kept = []

@@ -12,7 +12,7 @@ import msgspec
 
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
 from towline.errors.run import UnexpectedCancellationError
-from towline.errors.running import ModuleTimeoutError
+from towline.errors.running import ModuleTimeoutError, TooManyAbandonedError
 from towline.errors.coordination import LeaseLostError
 from towline.errors.values import ResultTypeError
 from towline.execution.taskrun import Phase, Place
@@ -26,14 +26,20 @@ if TYPE_CHECKING:
     from random import Random
 
     from towline.clock import Clock
+    from towline.execution.abandoned import AbandonedBodies
     from towline.execution.isolation import ProcessBodies
     from towline.execution.stopping import Stopper
     from towline.execution.taskrun import TaskRun
     from towline.execution.threads import ThreadPool
     from towline.modules.doors import Doors
-    from towline.modules.retry import Retry
 
-NEVER_RETRIED = (LeaseLostError, DeclarationError, ResultTypeError, UndeclaredDependencyError)
+NEVER_RETRIED = (
+    LeaseLostError,
+    DeclarationError,
+    ResultTypeError,
+    UndeclaredDependencyError,
+    TooManyAbandonedError,
+)
 """Trying again cannot help, or must not happen (RUN-18)."""
 
 
@@ -47,13 +53,14 @@ class Attempts:
         stopper: Stopper,
         threads: ThreadPool,
         processes: ProcessBodies,
+        abandoned: AbandonedBodies,
         clock: Clock,
         random: Random,
         worker_id: str,
         on_retry: Any,
     ) -> None:
         self._doors, self._stopper, self._threads, self._processes = doors, stopper, threads, processes
-        self._clock, self._random, self._worker_id = clock, random, worker_id
+        self._abandoned, self._clock, self._random, self._worker_id = abandoned, clock, random, worker_id
         self._on_retry = on_retry
 
     async def run(self, run: TaskRun) -> Outcome[Any]:
@@ -72,14 +79,14 @@ class Attempts:
                 return _with_notes(outcome, earlier)
             assert run.error is not None
             earlier.append(run.error)
-            pause_s = back_off_s(run.kind.retry, run.tries, self._random)
+            pause_s = run.kind.retry.delay_s(run.tries, self._random)
             self._on_retry(run, outcome, pause_s)
             if not await self._back_off(run, pause_s):
                 return _with_notes(self._stopped(run), earlier)
 
     async def _close_cursors(self, run: TaskRun, outcome: Outcome[Any]) -> Outcome[Any]:
         """Store where the cursors of the body are; a success whose position is lost is none (CUR-09)."""
-        cursors, run.cursors = run.cursors, []
+        cursors, run.cursors = run.cursors, ()
         for cursor in cursors:
             try:
                 await cursor.close()
@@ -97,13 +104,14 @@ class Attempts:
             return False
         if run.stop is not None and run.stop != "timeout":
             return False
-        on = retry.on
-        return isinstance(error, on) if isinstance(on, type | tuple) else on(error) is True
+        return retry.wants(error)
 
     async def _back_off(self, run: TaskRun, pause_s: float) -> bool:
         """Wait between two attempts; false when the execution was cancelled meanwhile."""
         run.phase = Phase.BACKING_OFF
-        run.stop, run.stopping = None, False
+        run.stop, run.stopping = run.stop_later, False
+        if run.stop is not None:
+            return False
         try:
             await asyncio.sleep(pause_s)
         except asyncio.CancelledError:
@@ -145,6 +153,7 @@ class Attempts:
 
     async def _in_thread(self, run: TaskRun) -> Any:
         """Run a sync body in a thread; a stop that the thread ignores abandons it (RUN-22)."""
+        self._abandoned.refuse_thread()
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
         call = partial(run.kind.spec.call, SyncContext(run.attempt, self._doors), run.inputs, run.attempt.item)
@@ -167,7 +176,7 @@ class Attempts:
     def _returned(self, run: TaskRun, value: Any) -> Outcome[Any]:
         kind = run.kind
         try:
-            if inspect.isawaitable(value) or inspect.isgenerator(value):
+            if value is not None and (inspect.isawaitable(value) or inspect.isgenerator(value)):
                 raise ResultTypeError(
                     kind.spec.name, "a value", type(value).__name__, "value", "await it, or return a list"
                 )
@@ -236,12 +245,6 @@ def how_it_ended(run: TaskRun, place: Place) -> str:
     if run.abandoned:
         return "abandoned"
     return "killed" if place is Place.PROCESS else "cancelled"
-
-
-def back_off_s(retry: Retry, tries: int, random: Random) -> float:
-    """Return the pause before attempt ``tries + 1``: equal jitter over a doubled base (RUN-17)."""
-    longest = min(retry.max_s, retry.base_s * retry.factor ** (tries - 1))
-    return random.uniform(longest / 2, longest)
 
 
 def _with_notes(outcome: Outcome[Any], earlier: list[BaseException]) -> Outcome[Any]:

@@ -24,7 +24,7 @@ from towline.modules.commands import CommandResult
 from towline.modules.durations import seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
     from os import PathLike
 
     from towline.modules.durations import Duration
@@ -157,7 +157,13 @@ class _Command:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
         output = ProcessOutput(loop, self._mask, self._on_line, self.encoding)
-        transport = await self._spawn(loop, output, environment, data)
+        spawning = loop.create_task(self._spawn(loop, output, environment, data))
+        try:
+            transport = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            # asyncio would kill the program alone; what it has started by now is to end with it.
+            self._in_background(loop, self._end_spawned(spawning, output))
+            raise
         tree = trees.ProcessTree(transport.get_pid())
         trees.watch(tree)
         if data is not None:
@@ -247,15 +253,28 @@ class _Command:
         output: ProcessOutput,
         transport: asyncio.SubprocessTransport,
     ) -> None:
-        async def end() -> None:
-            await self._end_tree(tree, output)
-            transport.close()
-
-        ending = loop.create_task(end())
-        _ending.add(ending)
-        ending.add_done_callback(_ending.discard)
+        ending = self._in_background(loop, self._end_and_close(tree, output, transport))
         # A second cancel during this wait ends it, which is as good: the tree goes on being ended.
         await asyncio.wait((ending,), timeout=CANCEL_WAIT_S)
+
+    def _in_background(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        ending = loop.create_task(work)
+        _ending.add(ending)
+        ending.add_done_callback(_ending.discard)
+        return ending
+
+    async def _end_spawned(self, spawning: asyncio.Task[asyncio.SubprocessTransport], output: ProcessOutput) -> None:
+        try:
+            transport = await spawning
+        except CommandNotFoundError:
+            return  # there is nothing to end, and nobody to tell
+        await self._end_and_close(trees.ProcessTree(transport.get_pid()), output, transport)
+
+    async def _end_and_close(
+        self, tree: trees.ProcessTree, output: ProcessOutput, transport: asyncio.SubprocessTransport
+    ) -> None:
+        await self._end_tree(tree, output)
+        transport.close()
 
     async def _end_tree(self, tree: trees.ProcessTree, output: ProcessOutput) -> None:
         """Ask the tree to end, then kill it: all of it after the grace, the rest soon after the root (RUN-33)."""

@@ -133,7 +133,7 @@ class NodeDoors:
             run.findings_dropped += 1
             return
         run.finding_keys.add(known)
-        run.findings.append(finding)
+        run.found(finding)
         import msgspec
 
         self._on_loop(lambda: self._show("finding", run, msgspec.to_builtins(finding)))
@@ -205,7 +205,7 @@ class NodeDoors:
         cursor: Cursor[Any, Any] = await self._cursors.open(
             attempt.task_id, attempt.epoch, self._plan_id, **options, **self._cursor_hooks(attempt)
         )
-        run.cursors.append(cursor)
+        run.cursors = (*run.cursors, cursor)
         return cursor
 
     def open_sync_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from towline.clock import Clock
     from towline.events.log import EventLog
-    from towline.events.records import Event
     from towline.execution.growth import Growth
     from towline.execution.output import Output
     from towline.execution.plan_writer import PlanWriter
@@ -58,7 +57,10 @@ StopReason: TypeAlias = Literal["pipeline_failed", "stopped", "interrupted", "op
 
 
 class Engine:
-    """Drives one plan to its end on this node. One object serves one run."""
+    """Drives one plan to its end on this node. One object serves one run.
+
+    ``interrupt_stops_all``: an interruption stops always-run tasks too (RUN-42).
+    """
 
     def __init__(
         self,
@@ -74,7 +76,9 @@ class Engine:
         forget: Callable[[TaskRun], None],
         clock: Clock,
         worker_id: str,
+        interrupt_stops_all: bool = True,
     ) -> None:
+        self._interrupt_stops_all = interrupt_stops_all
         self._writer, self._scheduler, self._events, self._output = writer, scheduler, events, output
         self._ended_tasks, self._growth = ended_tasks, growth
         self._make_run, self._decided, self._forget = make_run, decided, forget
@@ -86,6 +90,7 @@ class Engine:
         self._decisions: list[Decision] = []
         self._marks: list[tuple[TaskRun, asyncio.Future[None]]] = []
         self._running: dict[int, TaskRun] = {}
+        self._one_ended = asyncio.Event()
         self._checkpoints: dict[str, tuple[int, int | None]] = {}
         self._turn_due = False
         self._writing: asyncio.Task[None] | None = None
@@ -105,9 +110,18 @@ class Engine:
         self._push(Begin())
         try:
             return await asyncio.shield(self._complete)
+        except Exception:
+            await self._see_them_ended()
+            raise
         finally:
             if self._wake is not None:
                 self._wake.cancel()
+
+    async def _see_them_ended(self) -> None:
+        """Wait for the bodies that a breakdown cancelled; the stopper abandons those that will not end."""
+        while self._running:
+            self._one_ended.clear()
+            await self._one_ended.wait()
 
     def ask_stop(self, reason: StopReason, *, always_run_too: bool = True, task: int | None = None) -> None:
         """Stop the run, or one task of it; repeated and escalating calls are harmless."""
@@ -155,6 +169,8 @@ class Engine:
     def ended(self, run: TaskRun, outcome: Outcome[Any]) -> None:
         """Take the outcome of an execution."""
         self._running.pop(run.position, None)
+        if self._complete.done():
+            self._one_ended.set()
         self._inbox.append((run, outcome))
         if self._running or self._turn_due or self._writing is not None:
             self._kick()
@@ -232,6 +248,9 @@ class Engine:
         for item in inbox:
             if type(item) is tuple:
                 run, outcome = item
+                if run.stop is None and type(outcome) is Cancelled:  # Ctrl-C in its body (RUN-40)
+                    turn.events.append(("cancel_requested", turn.at, {"by": "interrupted"}))
+                    decisions += scheduler.on(StopAsked("interrupted", self._interrupt_stops_all), now)
                 decisions += scheduler.on(self._record_outcome(turn, run, outcome), now)
             else:
                 decisions += scheduler.on(item, now)  # type: ignore[arg-type]
@@ -268,7 +287,8 @@ class Engine:
     def _after_write(self, turn: _Turn) -> None:
         """The records are durable: show them, then start what was decided."""
         if turn.events:
-            self._events.emit(turn.events)
+            make = self._events.event
+            self._events.emit([make(*facts) for facts in turn.events])
         for marked in turn.marked:
             if not marked.done():
                 marked.set_result(None)
@@ -327,7 +347,7 @@ class Engine:
                 self._growth.planned(join, children)
                 for part in parts_of(children):
                     part["join"] = self._tasks[join].id
-                    turn.events.append(self._events.event("tasks_added", turn.at, part))
+                    turn.events.append(("tasks_added", turn.at, part))
                 self._inbox.append(Grown(join, tuple(children)))
         except Exception as error:  # noqa: BLE001 - as in _turn
             self._writing = None
@@ -368,9 +388,7 @@ class Engine:
         )
         turn.records.append(record)
         data = {"from": row.state, "to": "running", "worker": self._worker_id, "plan_seq": record.seq}
-        turn.events.append(
-            self._events.event("task_state", turn.at, data, row.id, attempt.epoch, run.first_attempt + 1)
-        )
+        turn.events.append(("task_state", turn.at, data, row.id, attempt.epoch, run.first_attempt + 1))
 
     def _record_outcome(self, turn: _Turn, run: TaskRun, outcome: Outcome[Any]) -> SchedulerEvent:
         row = run.row
@@ -385,9 +403,7 @@ class Engine:
     ) -> Finished:
         record, data = self._ended_tasks.record(self._writer.next_seq, turn.at, row, outcome, run)
         turn.records.append(record)
-        turn.events.append(
-            self._events.event("task_state", turn.at, data, row.id, record.epoch, outcome.attempts or None)
-        )
+        turn.events.append(("task_state", turn.at, data, row.id, record.epoch, outcome.attempts or None))
         self._ended_tasks.keep(position, outcome, run)
         ignored = isinstance(outcome, Failed | TimedOut) and outcome.ignored
         abandoned = isinstance(outcome, Cancelled | TimedOut) and outcome.abandoned
@@ -398,7 +414,7 @@ class Engine:
         row = run.row
         record, data = self._ended_tasks.blocked(self._writer.next_seq, turn.at, row, outcome, run)
         turn.records.append(record)
-        turn.events.append(self._events.event("task_state", turn.at, data, row.id, record.epoch, outcome.attempts))
+        turn.events.append(("task_state", turn.at, data, row.id, record.epoch, outcome.attempts))
         return Blocked(run.position)
 
     def _settle(self, turn: _Turn, decision: Settle) -> None:
@@ -408,7 +424,7 @@ class Engine:
         if decision.state == "pending":
             record, data = self._ended_tasks.held(self._writer.next_seq(), turn.at, row, decision)
             turn.records.append(record)
-            turn.events.append(self._events.event("task_state", turn.at, data, row.id))
+            turn.events.append(("task_state", turn.at, data, row.id))
             return
         reason = Reason(code=decision.code, text=decision.text, blocked_by=decision.blocked_by)
         facts: dict[str, Any] = {"task_id": row.id, "finished_at": self._clock.now(), "reason": reason}
@@ -424,7 +440,8 @@ class _Turn:
     def __init__(self, at: str) -> None:
         self.at = at
         self.records: list[JournalRecord] = []
-        self.events: list[Event] = []
+        self.events: list[tuple[Any, ...]] = []
+        """What ``EventLog.event`` takes: an event gets its number when it is emitted, in the order of the log."""
         self.starts: list[TaskRun] = []
         self.cancel: list[Cancel] = []
         self.expand: list[int] = []

@@ -70,14 +70,16 @@ class Node:
         return [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]
 
 
-def known_skip(spec: ModuleSpec, node: Node) -> Reason | None:
+def known_skip(spec: ModuleSpec, node: Node, *, is_routed: bool = False) -> Reason | None:
     """Say why this machine will not run a module, as far as that is known before anything runs.
+
+    ``is_routed``: tasks go to a machine that meets their requirement; this one need not (DIST-28).
 
     Raises:
         ConditionError: A condition cannot be told (RUN-14).
     """
     settings = spec.settings
-    if settings.requires is not None and not fits(settings.requires, node.capabilities):
+    if settings.requires is not None and not is_routed and not fits(settings.requires, node.capabilities):
         text = f"needs {in_words(settings.requires)}; this machine has {', '.join(sorted(node.capabilities))}"
         return Reason(code="requirement_unmet", text=text)
     for wanted, conditions in ((True, settings.run_if), (False, settings.skip_if)):
@@ -97,9 +99,9 @@ def _holds(condition: Condition, module: str, node: Node) -> bool:
         raise ConditionError(module, condition.words, f"cannot be told: {error}") from error
 
 
-def known_skips(built: BuiltPlan, node: Node) -> dict[int, Outcome[Any]]:
+def known_skips(built: BuiltPlan, node: Node, *, is_routed: bool = False) -> dict[int, Outcome[Any]]:
     """Decide, task by task, what is known to be skipped on this machine."""
-    reasons = {name: known_skip(spec, node) for name, spec in built.specs.items()}
+    reasons = {name: known_skip(spec, node, is_routed=is_routed) for name, spec in built.specs.items()}
     return {
         place: Skipped(task_id=task.id, reason=reason)
         for place, task in enumerate(built.tasks)

@@ -207,6 +207,8 @@ class _Router(io.TextIOBase):
         self._found.flush()
 
     def flush_task(self, attempt: Attempt) -> None:
+        if not self._open:
+            return
         with self._lock:
             open_line = self._open.pop(attempt.task_id, None)
         if open_line is not None:

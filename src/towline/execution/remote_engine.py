@@ -61,3 +61,7 @@ class RemoteEngine(Engine):
         run = self._make_run(position, row)
         self._record_move(turn, run, "queued", run.attempt.epoch, "")
         turn.starts.append(run)
+
+    def break_down(self, error: Exception) -> None:
+        """End the run with an error from outside: mastership or coordinator are lost (DIST-56)."""
+        self._break_down(error)

@@ -123,6 +123,10 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, d
             raise LookupError(f"the report of {self.run_id} was read from disk: it has no values, see its tasks")
         return find(module)
 
+    def __repr__(self) -> str:
+        """Short: asyncio writes the result of its main task when it gives a signal handler back."""
+        return f"<report of {self.run_id}: {self.status}>"
+
     def with_values(self, find: Callable[[Any], Any]) -> RunReport:
         """Let :meth:`outcome_of` find the outcomes of this process; they are no part of the document."""
         self.__dict__["find"] = find

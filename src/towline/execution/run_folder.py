@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from towline.identity import segment
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from towline.events.records import Event
 
 HALF_LOG_BYTES = 8 * 1024 * 1024
 """A task's log keeps its first and its last 8 MiB (RUN-39)."""
@@ -18,6 +22,11 @@ FLUSH_BYTES = 1024 * 1024
 
 FLUSH_INTERVAL_S = 0.5
 """What a kill -9 may cost of logs and events (EVT-18)."""
+
+EVENT_BYTES = 256
+"""A usual event as a line; what waits is counted by it."""
+
+ENCODER = msgspec.json.Encoder()
 
 MARKER = "… {dropped} bytes left out: the first and the last 8 MiB of a log are kept …\n"
 
@@ -38,15 +47,24 @@ class RunFolder:
     ) -> None:
         self._append, self._call_later, self._trouble, self._spawn = append, call_later, trouble, spawn
         self._waiting: dict[str, list[bytes]] = {}
+        self._events: list[Event] = []
         self._waiting_bytes = 0
         self._written: dict[str, int] = {}
         self._tails: dict[str, _Tail] = {}
         self._timer_set = False
         self._busy = False
 
-    def event_lines(self, lines: bytes) -> None:
-        """Take encoded lines of ``events.jsonl``."""
-        self._take("events.jsonl", lines)
+    def events(self, batch: Sequence[Event]) -> int:
+        """Take events for ``events.jsonl``; returns about how many bytes they will be.
+
+        They are encoded when they are written: one call for many costs a third of many calls.
+        """
+        if self._append is None:
+            return 0
+        self._events += batch
+        size = EVENT_BYTES * len(batch)
+        self._note(size)
+        return size
 
     def log_line(self, task: str | None, line: str) -> None:
         """Take one line of a task's log, or of the run's own."""
@@ -63,7 +81,11 @@ class RunFolder:
         if self._append is None:
             return
         self._waiting.setdefault(name, []).append(data)
-        self._waiting_bytes += len(data)
+        self._note(len(data))
+
+    def _note(self, size: int) -> None:
+        """Count what waits; see that it is written soon."""
+        self._waiting_bytes += size
         if self._waiting_bytes > FLUSH_BYTES:
             self._begin_flush()
         elif not self._timer_set:
@@ -75,7 +97,7 @@ class RunFolder:
         self._begin_flush()
 
     def _begin_flush(self) -> None:
-        if not self._busy and self._waiting:
+        if not self._busy and (self._waiting or self._events):
             self._busy = True
             self._spawn(self._flush_and_free())
 
@@ -87,9 +109,12 @@ class RunFolder:
 
     async def flush(self) -> None:
         """Write what is waiting now."""
-        while self._waiting and self._append is not None:
+        while (self._waiting or self._events) and self._append is not None:
             waiting, self._waiting = self._waiting, {}
+            events, self._events = self._events, []
             self._waiting_bytes = 0
+            if events:
+                waiting["events.jsonl"] = [ENCODER.encode_lines(events)]
             for name, parts in waiting.items():
                 try:
                     await self._append(name, b"".join(parts))

@@ -39,5 +39,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     workdir: Path | None = None
     capabilities: tuple[str, ...] = ()
     by_main: bool = False
+    isolate_all: bool = False
+    """Every body in a process of its own, whatever its module says: how the parity of the modes is tested (RUN-03)."""
+    distributed: Any = None
+    """``DistributedOptions``: take part in a run of several processes (DIST-01)."""
     greet: Callable[[str], None] | None = None
     watchers: tuple[Callable[[Sequence[Event]], None], ...] = ()

@@ -22,6 +22,7 @@ from towline.serialization.exceptions import record_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from towline.execution.abandoned import AbandonedBodies
     from towline.execution.attempts import Attempts
     from towline.execution.surroundings import Surroundings
 
@@ -51,11 +52,12 @@ class Runner:
         host: Host,
         attempts: Attempts,
         stopper: Stopper,
+        abandoned: AbandonedBodies,
         surroundings: Surroundings,
         hook_timeout_s: float,
         worker_id: str,
     ) -> None:
-        self._host, self._attempts, self._stopper = host, attempts, stopper
+        self._host, self._attempts, self._stopper, self._abandoned = host, attempts, stopper, abandoned
         self._around, self._hook_timeout_s, self._worker_id = surroundings, hook_timeout_s, worker_id
 
     def start(self, run: TaskRun, loop: asyncio.AbstractEventLoop) -> None:
@@ -71,12 +73,16 @@ class Runner:
         run.abandoned = True
         run.phase = Phase.ENDED
         run.attempt.ended = True
-        self._host.ended(run, self._attempts.outcome_of_abandoned(run))
+        self._abandoned.add(run)
+        self._host.ended(run, judged(run, self._attempts.outcome_of_abandoned(run)))
 
     async def _life(self, run: TaskRun) -> None:
         current_task.set(run.row.id)
         current_attempt.set(run.attempt)
+        run.phase = Phase.PREPARING
         try:
+            if run.stop is not None:
+                raise asyncio.CancelledError  # it was stopped before its first turn
             if run.inputs is None:
                 await self._around.load(run)
             if run.kind.is_plain:
@@ -90,15 +96,21 @@ class Runner:
         except Exception as fault:  # noqa: BLE001 - a fault around a body fails its task, not the run (RUN-58)
             outcome = self._fault(run, "running the task", fault)
         if run.phase is Phase.ENDED:
-            self._host.freed(run)
+            self._free(run)
             return
         if type(outcome) is Succeeded and outcome.value is not None:
             outcome = self._encode(run, outcome)
         run.phase = Phase.ENDED
         run.attempt.ended = True
         if run.abandoned and run.body is not None:
-            run.body.done.add_done_callback(lambda _: self._host.freed(run))
-        self._host.ended(run, outcome)
+            self._abandoned.add(run)
+            run.body.done.add_done_callback(lambda _: self._free(run))
+        self._host.ended(run, judged(run, outcome))
+
+    def _free(self, run: TaskRun) -> None:
+        """A body that was given up has ended."""
+        self._abandoned.ended(run)
+        self._host.freed(run)
 
     # -------------------------------------------------------------- everything around the attempts
 
@@ -126,6 +138,7 @@ class Runner:
             outcome = await self._attempts.run(run)
         if isinstance(outcome, Succeeded):
             outcome = await self._keep_artifacts(run, outcome)
+        outcome = judged(run, outcome)
         if isinstance(outcome, Failed | TimedOut):
             await self._hook(run, "on_failed", outcome)
         if entered:
@@ -228,6 +241,20 @@ class Runner:
 
     def _facts(self, run: TaskRun) -> dict[str, Any]:
         return self._attempts.facts(run)
+
+
+def judged(run: TaskRun, outcome: Outcome[Any]) -> Outcome[Any]:
+    """Mark a failure that the module lets pass; a predicate that raises means that it does not (RUN-54)."""
+    rule = run.kind.spec.settings.ignore_failure
+    if rule is False or not isinstance(outcome, Failed | TimedOut) or outcome.ignored:
+        return outcome
+    if rule is not True:
+        try:
+            if not isinstance(run.error, Exception) or rule(run.error) is not True:
+                return outcome
+        except Exception:  # noqa: BLE001 - the failure itself is what must surface
+            return outcome
+    return msgspec.structs.replace(outcome, ignored=True)
 
 
 def condition_words(condition: Callable[..., Any]) -> str:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from towline.execution.occupancy import Claim, Occupancy
 from towline.execution.ordering import Ordering, place_of
-from towline.execution.retention import Retention
-from towline.execution.rights import Rights
+from towline.execution.scheduler_states import (
+    BLOCKED,
+    DISPATCHED,
+    EXPANDED,
+    EXPANDING,
+    FINAL,
+    OUTSIDE,
+    READY,
+    RUNNING,
+    UNEXPANDED,
+    WAITING,
+)
 from towline.execution.scheduling import (
     Begin,
     Blocked,
@@ -26,19 +37,7 @@ from towline.execution.scheduling import (
     WakeAt,
     Withdraw,
 )
-from towline.execution.standing import (
-    BLOCKED,
-    DISPATCHED,
-    EXPANDED,
-    EXPANDING,
-    FINAL,
-    OUTSIDE,
-    READY,
-    RUNNING,
-    UNEXPANDED,
-    WAITING,
-    Standing,
-)
+from towline.execution.standing import Standing
 from towline.execution.stops import Stop
 from towline.execution.tiers import Tiers
 from towline.execution.waits import waits_for
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from towline.execution.limits import ModuleRules, RunLimits
-    from towline.execution.rights import Need
     from towline.execution.scheduling import Decision, SchedulerEvent
     from towline.planning.records import PlannedTask
 
@@ -93,17 +91,12 @@ class Scheduler:
         self._standing = Standing(tasks, selection)
         self._states = self._standing.states
         self._ready: list[int] = []
-        self._rights = Rights(rules, limits, self._is_ready, self._put_forward)
-        self._needs: list[Need | None] = []
+        self._occupancy = Occupancy(rules, limits, self._is_ready, self._put_forward)
         self._ordering = Ordering(rules, estimates)
         self._place_new_tasks()
         self._tiers = Tiers(self._standing) if limits.schedule == "tiers" else None
-        self._slots = limits.parallelism
-        self._active = 0
         self._started = 0
         self._ready_count = 0
-        self._exclusive: int | None = None
-        self._retention = Retention(limits.parallelism)
         self._stop = Stop(limits.always_run_budget_s)
         self._cancelled_alone = False
         self._idle_since: float | None = None
@@ -135,7 +128,7 @@ class Scheduler:
             return out
         while True:
             self._start_ready(now, out)
-            if self._active and not self._retention.tasks and not self._stop.has_budget:
+            if self._occupancy.active and not self._occupancy.retention.tasks and not self._stop.has_budget:
                 self._idle_since = None
                 return out
             if not self._look_after_idleness(now, out):
@@ -143,15 +136,15 @@ class Scheduler:
 
     def waits_for(self, task: int) -> str:
         """Say what a task waits for: ``waits for export.airports``, ``waits for lock db``; empty if it does not."""
-        at_exclusive = self._exclusive
+        at_exclusive = self._occupancy.exclusive
         if at_exclusive is None and self._ready:
             first = place_of(self._ready[0])
-            need = self._needs[first]
+            need = self._occupancy.needs[first]
             at_exclusive = first if need is not None and need.exclusive and self._states[first] == READY else None
         return waits_for(
             task,
             self._standing,
-            self._rights.waited_for(task),
+            self._occupancy.rights.waited_for(task),
             at_exclusive,
             self._tiers is not None and self._tiers.is_parked(task),
         )
@@ -159,16 +152,16 @@ class Scheduler:
     @property
     def extra_slots(self) -> int:
         """Slots that were opened because abandoned bodies hold all others (RUN-23)."""
-        return self._retention.extra_slots
+        return self._occupancy.retention.extra_slots
 
     @property
     def abandoned(self) -> list[int]:
         """The tasks whose abandoned bodies still hold a slot and their rights."""
-        return list(self._retention.tasks)
+        return list(self._occupancy.retention.tasks)
 
     def critical_path(self) -> list[int]:
         """Return the longest chain of tasks by estimates, first task first (SCHED-04)."""
-        return self._ordering.longest_chain(self._standing.links, self._standing.parents)
+        return self._ordering.longest_chain(self._standing.links, self._standing.joins.parents)
 
     # -------------------------------------------------------------- events
 
@@ -177,10 +170,7 @@ class Scheduler:
             if row.state == "running" and self._states[place] == WAITING:
                 self._states[place] = RUNNING
                 self._started += 1
-                self._active += 1
-                self._slots -= 1
-                if (need := self._needs[place]) is not None:
-                    self._rights.take_anyway(place, need)
+                self._occupancy.find_running(place)
         self._standing.begin(out)
 
     def _on_started(self, event: Started, _now: float, out: list[Decision]) -> None:
@@ -231,7 +221,7 @@ class Scheduler:
         if self._stop.reason is not None:
             self._cancel_open(out)
         elif (code := self._standing.cancel_codes.get(join)) is not None:
-            for child in self._standing.children[join]:
+            for child in self._standing.joins.children[join]:
                 self._cancel_one(child, code, out)
 
     def _on_stop_asked(self, event: StopAsked, now: float, out: list[Decision]) -> None:
@@ -241,15 +231,7 @@ class Scheduler:
             self._cancel_open(out)
 
     def _on_right_freed(self, event: RightFreed, _now: float, _out: list[Decision]) -> None:
-        task = event.task
-        slots = self._retention.end(task)
-        if slots is None:
-            return
-        self._slots += slots
-        need = self._needs[task]
-        if need is not None:
-            self._rights.end_retention(need)
-            self._give_back(task, need)
+        self._occupancy.end_abandoned(event.task)
 
     def _on_tick(self, _event: Tick, _now: float, _out: list[Decision]) -> None:
         """Nothing: what is due is looked at after every event."""
@@ -264,10 +246,9 @@ class Scheduler:
 
     def _place_new_tasks(self) -> None:
         standing = self._standing
-        first = len(self._needs)
-        self._ordering.extend(standing.rows, standing.links, standing.parents, first)
-        needs = self._rights.needs
-        self._needs.extend([needs.get(row.module) for row in standing.rows[first:]])
+        first = len(self._occupancy.needs)
+        self._ordering.extend(standing.rows, standing.links, standing.joins.parents, first)
+        self._occupancy.extend(standing.rows[first:])
 
     def _start_ready(self, now: float, out: list[Decision]) -> None:
         if self._standing.ready:
@@ -292,57 +273,40 @@ class Scheduler:
 
         An exclusive task that is first stops all behind it, so that the run drains for it (SCHED-09).
         """
-        ready, states, needs = self._ready, self._states, self._needs
-        self._rights.reserve_overdue(now)
-        while ready and self._slots > 0 and self._exclusive is None:
+        ready, states, occupancy = self._ready, self._states, self._occupancy
+        needs, dispatched = occupancy.needs, self._dispatched
+        occupancy.rights.reserve_overdue(now)
+        while ready and occupancy.free_slots > 0 and occupancy.exclusive is None:
             key = heappop(ready)
             task = place_of(key)
             if states[task] != READY:
                 continue
             need = needs[task]
             if need is not None:
-                if need.exclusive and (self._active or self._retention.tasks):
+                claim = occupancy.claim(key, need, now)
+                if claim is Claim.DRAINS:
                     heappush(ready, key)
                     return
-                if not self._rights.take(key, need, now):
+                if claim is Claim.WAITS:
                     continue
-                if need.exclusive:
-                    self._exclusive = task
-            states[task] = self._dispatched
+            states[task] = dispatched
             self._ready_count -= 1
-            self._active += 1
-            self._slots -= 1
-            if self._dispatched == RUNNING:
+            occupancy.active += 1
+            occupancy.free_slots -= 1
+            if dispatched == RUNNING:
                 self._started += 1
             out.append(Dispatch(task))
 
     # -------------------------------------------------------------- leaving
 
     def _leave(self, task: int, abandoned_at: float | None = None) -> None:
-        """Take a task off its slot; what an abandoned body holds stays taken (SCHED-12, RUN-23)."""
         if self._states[task] == RUNNING:
             self._started -= 1
-        self._active -= 1
-        need = self._needs[task]
-        if abandoned_at is None:
-            self._slots += 1
-            if need is not None:
-                self._give_back(task, need)
-        else:
-            self._retention.add(task, abandoned_at)
-            if need is not None:
-                self._rights.retain(need)
-
-    def _give_back(self, task: int, need: Need) -> None:
-        if self._exclusive == task:
-            self._exclusive = None
-        self._rights.give_back(task, need)
+        self._occupancy.leave(task, abandoned_at)
 
     def _drop(self, task: int) -> None:
-        """Let a ready task go that will not start."""
         self._ready_count -= 1
-        if (need := self._needs[task]) is not None:
-            self._rights.drop(task, need)
+        self._occupancy.drop(task)
 
     # -------------------------------------------------------------- stopping
 
@@ -351,7 +315,7 @@ class Scheduler:
         if self._keep_going or not self._stop.ask("pipeline_failed", False):
             return
         standing = self._standing
-        join = standing.parents.get(task)
+        join = standing.joins.parents.get(task)
         if join is not None and self._states[join] == EXPANDED:
             standing.skip_behind(join, task, out)
         self._cancel_open(out)
@@ -388,7 +352,7 @@ class Scheduler:
         """Cancel one task at somebody's request; the run goes on without it."""
         state = self._states[task]
         if state == EXPANDED:
-            for child in list(self._standing.children[task]):
+            for child in list(self._standing.joins.children[task]):
                 self._cancel_one(child, code, out)
         elif state == EXPANDING:
             self._standing.cancel_codes[task] = code
@@ -412,13 +376,12 @@ class Scheduler:
                 self._cancel_late_always_run(out)
             elif not self._started and self._standing.open:
                 wake_at.append(now + left_s)
-        if self._retention.tasks:
-            if self._retention.open_extra_slot(now):
-                self._slots += 1
+        if self._occupancy.retention.tasks:
+            if self._occupancy.open_extra_slot(now):
                 return True
             self._fail_vain_waits(now, out)
             if self._ready_count:
-                wake_at.append(self._retention.wake_at(now))
+                wake_at.append(self._occupancy.retention.wake_at(now))
         if len(out) > before or self._standing.ready:
             return True
         if self._is_at_rest():
@@ -432,14 +395,14 @@ class Scheduler:
         return False
 
     def _is_at_rest(self) -> bool:
-        if self._active or self._standing.expanding:
+        if self._occupancy.active or self._standing.expanding:
             return False
-        return not (self._ready_count and self._retention.tasks)
+        return not (self._ready_count and self._occupancy.retention.tasks)
 
     def _end(self, now: float, wake_at: list[float], out: list[Decision]) -> None:
         """End a run in which nothing can move: completely, or as stuck if that should not be (SCHED-16, 17)."""
         standing = self._standing
-        if standing.open == len(standing.held) + len(standing.blocked):
+        if standing.open == len(standing.gates.held) + len(standing.gates.blocked):
             self._is_over = True
             out.append(Complete(self._status()))
         elif self._idle_since is None:
@@ -458,7 +421,7 @@ class Scheduler:
             return "cancelled"
         if reason is not None or self._standing.has_failure or self._cancelled_alone:
             return "failed"
-        return "blocked" if self._standing.blocked else "succeeded"
+        return "blocked" if self._standing.gates.blocked else "succeeded"
 
     def _cancel_late_always_run(self, out: list[Decision]) -> None:
         """End the always-run tasks that did not come to start in time (RUN-56)."""
@@ -469,14 +432,15 @@ class Scheduler:
 
     def _fail_vain_waits(self, now: float, out: list[Decision]) -> None:
         """Fail tasks that need what only abandoned bodies can give back (RUN-24)."""
-        is_idle = not self._active and not self._standing.expanding
-        if not self._retention.must_look(now, is_idle):
+        retention = self._occupancy.retention
+        is_idle = not self._occupancy.active and not self._standing.expanding
+        if not retention.must_look(now, is_idle):
             return
         for task, state in enumerate(self._states):
             if state != READY or self._states[task] != READY:
                 continue
-            holder = self._retaining(task)
-            if holder is None or not (self._retention.waits_in_vain(task, now) or is_idle):
+            holder = self._occupancy.retaining(task)
+            if holder is None or not (retention.waits_in_vain(task, now) or is_idle):
                 continue
             name = self._standing.ids[holder]
             text = f"needs what the abandoned body of {name} still holds"
@@ -485,21 +449,6 @@ class Scheduler:
                 task, Settle(task=task, state="failed", code="right_abandoned", text=text, blocked_by=name), out
             )
             self._stop_after(task, out)
-
-    def _retaining(self, task: int) -> int | None:
-        """Return the abandoned body without whose end this task cannot start."""
-        retained = self._retention.tasks
-        need = self._needs[task]
-        if self._exclusive is not None and self._exclusive in retained:
-            return self._exclusive
-        if need is None:
-            return None
-        if need.exclusive:
-            return next(iter(retained))
-        right = self._rights.retained_from(need)
-        if right is None:
-            return None
-        return next(holder for holder in self._rights.holders(right) if holder in retained)
 
     def _wake(self, at: float, now: float, out: list[Decision]) -> None:
         if self._wake_at is None or self._wake_at <= now or at < self._wake_at:

@@ -15,7 +15,7 @@ class Begin(msgspec.Struct, frozen=True):
     """The plan is durable; decide what may start."""
 
 
-class Started(msgspec.Struct, frozen=True):
+class Started(msgspec.Struct, frozen=True, gc=False):
     """A dispatched task holds its node rights and has started."""
 
     task: int
@@ -27,7 +27,7 @@ class Refused(msgspec.Struct, frozen=True):
     task: int
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """A task is final, durably. ``abandoned``: its rights stay taken until ``RightFreed``."""
 
     task: int
@@ -74,13 +74,13 @@ SchedulerEvent: TypeAlias = Begin | Started | Refused | Finished | Blocked | Gro
 # ------------------------------------------------------------------ decisions
 
 
-class Dispatch(msgspec.Struct, frozen=True):
+class Dispatch(msgspec.Struct, frozen=True, gc=False):
     """Start this task; its run-scope rights are taken."""
 
     task: int
 
 
-class Settle(msgspec.Struct, frozen=True, kw_only=True):
+class Settle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Record this state without running a body: a skip, a cancel of what never started, the end of a join.
 
     ``blocked_by`` is a task id. The scheduler already counts the task as final; no ``Finished`` follows.

@@ -2,55 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
+from towline.execution.causes import Cause, kept_cause, own_cause
+from towline.execution.gates import BlockedGates
+from towline.execution.joins import Joins
 from towline.execution.links import Links, dependencies
+from towline.execution.scheduler_states import EXPANDED, EXPANDING, FINAL, OUTSIDE, READY, UNEXPANDED, WAITING
 from towline.execution.scheduling import Expand, Settle
 from towline.planning.edges import satisfied
 from towline.planning.records import FINAL_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from towline.execution.scheduling import Decision
     from towline.planning.records import PlannedTask, TaskState
-
-OUTSIDE: Final = 0
-"""No part of this run (PLAN-48), or removed by a re-expansion."""
-WAITING: Final = 1
-READY: Final = 2
-"""All dependencies are final; only rights are missing."""
-DISPATCHED: Final = 3
-RUNNING: Final = 4
-UNEXPANDED: Final = 5
-"""A join whose source is not known yet."""
-EXPANDING: Final = 6
-EXPANDED: Final = 7
-"""A join that waits for its children."""
-BLOCKED: Final = 8
-"""A gate that found a reason to stop; nothing more happens to it in this run."""
-FINAL: Final = 9
-
-_WORDS: Final[dict[str, str]] = {
-    "failed": "failed",
-    "timed_out": "timed out",
-    "cancelled": "was cancelled",
-    "skipped": "was skipped",
-}
-_RANKS: Final[tuple[TaskState, ...]] = ("failed", "timed_out", "cancelled", "skipped", "succeeded")
-
-
-class Cause(NamedTuple):
-    """Why what lies behind a task cannot run: the first task that ended badly, how, and the code to skip with."""
-
-    task: str
-    state: str
-    code: str
-
-    def text(self, via: str) -> str:
-        """Say it in words; ``via`` is the dependency that brought the news (PLAN-43)."""
-        words = f"{self.task} {_WORDS.get(self.state, self.state)}"
-        return words if via == self.task else f"{words}, via {via}"
 
 
 class Standing:
@@ -60,7 +27,7 @@ class Standing:
     of itself, so that a chain of 20,000 skips like any other (SCHED-24).
 
     ``ready`` collects the tasks that became ready; whoever calls empties it. ``open`` counts tasks of
-    the run that are not final, ``held`` those behind a blocked gate, by the gate's place.
+    the run that are not final; ``expanding`` joins whose ``Expand`` has no answer yet.
     """
 
     def __init__(self, rows: Iterable[PlannedTask], selection: Container[int] | None) -> None:
@@ -70,28 +37,21 @@ class Standing:
         self.states = bytearray()
         self.missing: list[int] = []
         self.links = Links()
-        self.parents: dict[int, int] = {}
-        self.children: dict[int, list[int]] = {}
+        self.joins = Joins()
+        self.gates = BlockedGates(self.states, self.rows, self.links, self.joins.parents)
         self.ready: list[int] = []
         self.closed: list[int] = []
         """Tasks that are final, blocked or held since it was last emptied; kept only if ``counts_closed``."""
         self.counts_closed = False
         self.open = 0
-        self.held: dict[int, int] = {}
-        self.blocked: list[int] = []
         self.expanding = 0
-        """Joins whose ``Expand`` has no answer yet."""
         self.has_failure = False
         self.cancel_codes: dict[int, str] = {}
-        self._ended: dict[int, str] = {}
+        self._ended: dict[int, TaskState] = {}
         self._causes: dict[int, Cause] = {}
         self._tolerated: set[int] = set()
         self._sources: dict[int, list[int]] = {}
-        self._open_children: dict[int, int] = {}
-        self._worst: dict[int, tuple[int, int]] = {}
-        self._intolerant: set[int] = set()
         self._doomed: dict[int, int] = {}
-        self._released: set[int] = set()
         self._plain = True
         self.add(rows, selection)
 
@@ -119,9 +79,7 @@ class Standing:
         for place in added:
             row = self.rows[place]
             if row.parent is not None:
-                join = self.places[row.parent]
-                self.parents[place] = join
-                self.children.setdefault(join, []).append(place)
+                self.joins.adopt(self.places[row.parent], place)
             if states[place] not in (OUTSIDE, FINAL) and (row.depends_on or row.gates):
                 self._connect(place, row)
         self._plain = not (
@@ -130,7 +88,7 @@ class Standing:
             or self.links.outcome
             or self.links.always
             or self._sources
-            or self.parents
+            or self.joins.parents
         )
         return added
 
@@ -141,14 +99,10 @@ class Standing:
         if row.ignored:
             self._tolerated.add(place)
         if row.state in ("failed", "timed_out") and not row.ignored:
-            self.has_failure = True
+            # A join that failed by its children adds nothing to what they say.
+            self.has_failure = self.has_failure or not row.join or row.reason == "expansion_failed"
         if row.state != "succeeded":
-            kept = row.reason if row.reason in ("dependency_failed", "dependency_skipped") else None
-            if kept is not None and row.blocked_by is not None:
-                state = "skipped" if kept == "dependency_skipped" else "failed"
-                self._causes[place] = Cause(row.blocked_by, state, kept)
-            else:
-                self._causes[place] = _own_cause(row.id, row.state)
+            self._causes[place] = kept_cause(row)
 
     def _connect(self, place: int, row: PlannedTask) -> None:
         states = self.states
@@ -157,7 +111,7 @@ class Standing:
             is_source = row.join and name == row.source
             tolerant = row.always_run and not is_source
             if states[task] == FINAL:
-                accepted = tolerant or satisfied(use, self._state(task), ignored=task in self._tolerated)
+                accepted = tolerant or satisfied(use, self._ended[task], ignored=task in self._tolerated)
                 if not accepted:
                     self._doomed.setdefault(place, task)
                 continue
@@ -185,9 +139,9 @@ class Standing:
     def _begin_join(self, join: int, out: list[Decision]) -> None:
         row = self.rows[join]
         source = self.places.get(row.source or "")
-        expanded = row.source_digest is not None or join in self.children
+        expanded = row.source_digest is not None or join in self.joins.children
         if source is None or self._ended.get(source) != "succeeded":
-            for child in self.children.get(join, ()):
+            for child in self.joins.children.get(join, ()):
                 self._hold_back(child)
         elif expanded:
             self._await_children(join)
@@ -203,6 +157,8 @@ class Standing:
     def finish(self, task: int, state: TaskState, ignored: bool, out: list[Decision]) -> None:
         """Count a task as final; append the skips and joins that follow to ``out``, ready tasks to ``ready``."""
         self._mark(task, state, ignored)
+        if state in ("failed", "timed_out") and not ignored:
+            self.has_failure = True
         if state == "succeeded" and self._plain:
             targets = self.links.value[task]
             if targets:
@@ -220,6 +176,7 @@ class Standing:
         """End a task by decision rather than by a body, and all that follows from it."""
         out.append(decision)
         self._mark(task, decision.state, False)
+        self.has_failure = self.has_failure or decision.state == "failed"
         self._follow([task], out)
 
     def cancel_all(self, tasks: Sequence[int], code: str, out: list[Decision]) -> None:
@@ -230,25 +187,21 @@ class Standing:
             self._mark(task, "cancelled", False)
         self._follow(list(tasks), out)
 
-    def _mark(self, task: int, state: str, ignored: bool) -> None:
+    def _mark(self, task: int, state: TaskState, ignored: bool) -> None:
         self.open -= 1
         if self.states[task] == EXPANDING:
             self.expanding -= 1
-        elif self.states[task] == BLOCKED:
-            self.blocked.remove(task)
+        if self.gates.blocked:
+            self.gates.forget(task)
         self.states[task] = FINAL
         self._ended[task] = state
-        if self.held:
-            self.held.pop(task, None)
         if self.counts_closed:
             self.closed.append(task)
         if state != "succeeded":
             if ignored:
                 self._tolerated.add(task)
-            elif state in ("failed", "timed_out"):
-                self.has_failure = True
             if task not in self._causes:
-                self._causes[task] = _own_cause(self.ids[task], state)
+                self._causes[task] = own_cause(self.ids[task], state)
 
     def _follow(self, finished: list[int], out: list[Decision]) -> None:
         """Tell the dependents of each finished task; ``finished`` grows with those that end by it."""
@@ -265,15 +218,15 @@ class Standing:
                 self._tell(dependent, task, True, finished, out)
             for dependent in links.outcome.get(task, ()):
                 self._tell(dependent, task, True, finished, out)
-            if task not in self._released:
+            if task not in self.gates.released:
                 for dependent in links.always.get(task, ()):
                     self._tell(dependent, task, True, finished, out)
             if good:
                 for join in self._sources.get(task, ()):
                     if self.states[join] == UNEXPANDED:
                         self._expand(join, out)
-            if task in self.parents:
-                self._child_ended(self.parents[task], task, finished, out)
+            if task in self.joins.parents:
+                self._child_ended(self.joins.parents[task], task, finished, out)
 
     def _tell(self, dependent: int, task: int, accepted: bool, finished: list[int], out: list[Decision]) -> None:
         self.missing[dependent] -= 1
@@ -288,7 +241,7 @@ class Standing:
         if not self.missing[dependent]:
             if state == WAITING:
                 self._unlock(dependent)
-            elif state == EXPANDED and not self._open_children[dependent]:
+            elif state == EXPANDED and self.joins.is_done(dependent):
                 self._end_join(dependent, finished, out)
 
     def _unlock(self, task: int) -> None:
@@ -296,17 +249,8 @@ class Standing:
         self.ready.append(task)
 
     def _skip(self, task: int, dependency: int, out: list[Decision]) -> None:
-        cause = self._causes[dependency]
-        self._causes[task] = cause
-        out.append(
-            Settle(
-                task=task,
-                state="skipped",
-                code=cause.code,
-                text=cause.text(self.ids[dependency]),
-                blocked_by=cause.task,
-            )
-        )
+        cause = self._causes[task] = self._causes[dependency]
+        out.append(cause.skip(task, self.ids[dependency]))
         self._mark(task, "skipped", False)
 
     def skip_behind(self, join: int, child: int, out: list[Decision]) -> None:
@@ -324,35 +268,24 @@ class Standing:
                 finished.append(dependent)
         self._follow(finished, out)
 
-    def state_of(self, task: int) -> str | None:
-        """Return the final state of a task, or ``None``."""
-        return self._ended.get(task)
-
-    def _state(self, task: int) -> TaskState:
-        return self._ended[task]  # type: ignore[return-value]  # only task states are stored
-
     # -------------------------------------------------------------- joins
 
-    def grow(self, join: int, rows: Sequence[PlannedTask], out: list[Decision]) -> range:
+    def grow(self, join: int, rows: Sequence[PlannedTask], out: list[Decision]) -> None:
         """Take in the children of a join; those of an earlier expansion that are not among them leave the run.
 
-        Returns the places of the children that are new. The join itself may end here: an empty one does.
+        The join itself may end here: an empty one does.
         """
         known = {row.id for row in rows}
-        kept: list[int] = []
-        for child in self.children.get(join, ()):
+        for child in list(self.joins.children.get(join, ())):
             if self.ids[child] in known:
-                kept.append(child)
                 self._let_go(child)
             else:
-                self._remove(child)
-        self.children[join] = kept
+                self._remove(join, child)
         added = self.add([row for row in rows if row.id not in self.places])
         self._await_children(join)
         for place in added:
             self._enter(place, out)
         self._check_join(join, out)
-        return added
 
     def _enter(self, place: int, out: list[Decision]) -> None:
         """Decide what a task that is new, or was there from the start, may do now."""
@@ -363,12 +296,8 @@ class Standing:
             self._follow([place], out)
         elif not self.missing[place]:
             self._unlock(place)
-        elif self.blocked:
-            for name, _ in dependencies(self.rows[place]):
-                task = self.places[name]
-                if task in self.held or self.states[task] == BLOCKED:
-                    self._hold(place, self.held.get(task, task), out)
-                    break
+        elif self.gates.blocked and self.gates.hold_newcomer(place, self.places, out) and self.counts_closed:
+            self.closed.append(place)
 
     def _hold_back(self, child: int) -> None:
         """Let a child of an earlier expansion wait: its source runs again and may not give its item any more."""
@@ -381,12 +310,12 @@ class Standing:
             if not self.missing[child]:
                 self._unlock(child)
 
-    def _remove(self, child: int) -> None:
+    def _remove(self, join: int, child: int) -> None:
         if self.states[child] not in (FINAL, OUTSIDE):
             self.open -= 1
-            self.held.pop(child, None)
+            self.gates.forget(child)
         self.states[child] = OUTSIDE
-        del self.parents[child]
+        self.joins.release(join, child)
 
     def _expand(self, join: int, out: list[Decision]) -> None:
         self.states[join] = EXPANDING
@@ -397,114 +326,53 @@ class Standing:
         if self.states[join] == EXPANDING:
             self.expanding -= 1
         self.states[join] = EXPANDED
-        self._open_children[join] = 0
-        for child in self.children.setdefault(join, []):
-            if self.states[child] == FINAL:
-                self._note_child(join, child)
-            else:
-                self._open_children[join] += 1
-
-    def _note_child(self, join: int, child: int) -> None:
-        """Remember the first of the worst ends among the children; one that is tolerated is less bad."""
-        state, tolerated = self._ended[child], child in self._tolerated
-        rank = 2 * _RANKS.index(state) + tolerated
-        if join not in self._worst or rank < self._worst[join][0]:
-            self._worst[join] = (rank, child)
-        if state != "succeeded" and not tolerated:
-            self._intolerant.add(join)
+        children = self.joins.children.get(join, ())
+        ended = [child for child in children if self.states[child] == FINAL]
+        self.joins.expect(join, len(children) - len(ended))
+        for child in ended:
+            self.joins.note(join, child, self._ended[child], child in self._tolerated)
 
     def _child_ended(self, join: int, child: int, finished: list[int], out: list[Decision]) -> None:
         if self.states[join] == EXPANDED:
-            self._note_child(join, child)
-            self._open_children[join] -= 1
-            if not self._open_children[join] and not self.missing[join]:
+            self.joins.note(join, child, self._ended[child], child in self._tolerated)
+            self.joins.child_left(join)
+            if self.joins.is_done(join) and not self.missing[join]:
                 self._end_join(join, finished, out)
 
     def _check_join(self, join: int, out: list[Decision]) -> None:
-        if self.states[join] == EXPANDED and not self._open_children[join] and not self.missing[join]:
+        if self.states[join] == EXPANDED and self.joins.is_done(join) and not self.missing[join]:
             finished: list[int] = []
             self._end_join(join, finished, out)
             self._follow(finished, out)
 
     def _end_join(self, join: int, finished: list[int], out: list[Decision]) -> None:
         """Derive the end of a join from its children, else from its own dependencies; an empty one succeeds."""
-        rank, child = self._worst.get(join, (2 * len(_RANKS), join))
-        state = _RANKS[min(rank // 2, len(_RANKS) - 1)]
-        if state != "succeeded":
+        state, child, ignored, code = self.joins.verdict(join)
+        if child is not None:
             cause = self._causes[join] = self._causes[child]
-            ignored = state in ("failed", "timed_out") and join not in self._intolerant
-            code = {"failed": "error", "timed_out": "timeout", "skipped": cause.code}.get(state)
+            code = code or (cause.code if state == "skipped" else self.cancel_codes.get(child, "stopped"))
             text = cause.text(self.ids[child])
-            out.append(
-                Settle(
-                    task=join,
-                    state=state,
-                    code=code or self.cancel_codes.get(child, "stopped"),
-                    text=text,
-                    blocked_by=cause.task,
-                    ignored=ignored,
-                )
-            )
-            self._mark(join, state, ignored)
+            ended = Settle(task=join, state=state, code=code, text=text, blocked_by=cause.task, ignored=ignored)
         elif join in self._causes:
-            cause = self._causes[join]
-            out.append(Settle(task=join, state="skipped", code=cause.code, text=cause.text(""), blocked_by=cause.task))
-            self._mark(join, "skipped", False)
+            ended = self._causes[join].skip(join, "")
         else:
-            out.append(Settle(task=join, state="succeeded", code=""))
-            self._mark(join, "succeeded", False)
+            ended = Settle(task=join, state="succeeded", code="")
+        out.append(ended)
+        self._mark(join, ended.state, ignored)
         finished.append(join)
 
     # -------------------------------------------------------------- gates
 
     def block(self, gate: int, out: list[Decision]) -> None:
         """Take a gate as blocked: it and all that waits for it stay pending in this run (PLAN-51)."""
-        self.states[gate] = BLOCKED
-        self.blocked.append(gate)
+        held = self.gates.block(gate, out)
         if self.counts_closed:
-            self.closed.append(gate)
-        behind = [gate]
-        for task in behind:
-            behind.extend([d for d in self._blocked_dependents(task) if self._hold(d, gate, out)])
-
-    def _blocked_dependents(self, task: int) -> Iterator[int]:
-        links = self.links
-        yield from links.value[task] or ()
-        yield from links.order.get(task, ())
-        yield from links.optional.get(task, ())
-        if self.states[task] != BLOCKED:  # the outcome of the gate itself is given at the end (PLAN-52)
-            yield from links.outcome.get(task, ())
-        if task in self.parents:
-            yield self.parents[task]
-
-    def _hold(self, task: int, gate: int, out: list[Decision]) -> bool:
-        if task in self.held or self.states[task] not in (WAITING, UNEXPANDED, EXPANDING, EXPANDED):
-            return False
-        self.held[task] = gate
-        if self.counts_closed:
-            self.closed.append(task)
-        name = self.ids[gate]
-        out.append(Settle(task=task, state="pending", code="blocked", text=f"{name} is blocked", blocked_by=name))
-        return True
+            self.closed.extend(held)
 
     def release_behind_gates(self) -> bool:
-        """At rest, let go on what takes a blocked gate as it is: always-run tasks and outcomes (PLAN-52).
-
-        Returns whether a task became ready by it.
-        """
-        for task in [*self.blocked, *self.held]:
-            if task in self._released:
-                continue
-            self._released.add(task)
-            told = list(self.links.always.get(task, ()))
-            if self.states[task] == BLOCKED:
-                told.extend(self.links.outcome.get(task, ()))
-            for dependent in told:
-                self.missing[dependent] -= 1
-                if not self.missing[dependent] and self.states[dependent] == WAITING:
-                    self._unlock(dependent)
+        """At rest, let go on what takes a blocked gate as it is; says whether a task became ready by it."""
+        for dependent in self.gates.let_go():
+            self.missing[dependent] -= 1
+            if not self.missing[dependent] and self.states[dependent] == WAITING:
+                self._unlock(dependent)
         return bool(self.ready)
-
-
-def _own_cause(task: str, state: str) -> Cause:
-    return Cause(task, state, "dependency_skipped" if state == "skipped" else "dependency_failed")

@@ -50,7 +50,7 @@ class Stopper:
         if run.on_stop is not None:
             run.on_stop()
             return
-        if run.asyncio_task is not None:
+        if run.asyncio_task is not None and run.phase is not Phase.STARTING:
             run.asyncio_task.cancel()
         if run.phase is Phase.BODY:
             self.arm_grace(run, lambda: self._ask_again(run))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Place(Enum):
 class Phase(Enum):
     """How far an execution has come; a stop acts differently in each."""
 
+    STARTING = auto()
+    """Its asyncio task has not had its first turn: a cancel would end it before it could report."""
     PREPARING = auto()
     BODY = auto()
     BACKING_OFF = auto()
@@ -71,69 +74,55 @@ class TaskRun:
     (RUN-20). ``tries`` counts attempts of this execution, ``first_attempt`` those before it.
     """
 
-    __slots__ = (
-        "abandoned",
-        "artifacts",
-        "asyncio_task",
-        "attempt",
-        "body",
-        "commands",
-        "cursors",
-        "deadline",
-        "error",
-        "finding_keys",
-        "findings",
-        "findings_dropped",
-        "first_attempt",
-        "in_flight",
-        "inputs",
-        "is_marked",
-        "kind",
-        "on_stop",
-        "payload",
-        "phase",
-        "position",
-        "progress_due_at",
-        "row",
-        "saved_at",
-        "started_at",
-        "steps",
-        "stop",
-        "stopping",
-        "tries",
-    )
+    # Class attributes are the values of a run that has met nothing yet: most never do, and setting
+    # thirty fields for each would cost as much as the rest of its start.
+    phase = Phase.PREPARING
+    stop: str | None = None
+    stopping = False
+    stop_later: str | None = None
+    """A cancellation that came while the body was being timed out; it holds for the next attempt."""
+    abandoned = False
+    is_marked = False
+    """Its ``running`` record is durable."""
+    tries = 0
+    error: BaseException | None = None
+    payload: bytes | None = None
+    started_at: float | None = None
+    asyncio_task: asyncio.Task[None] | None = None
+    deadline: Deadline | None = None
+    on_stop: Callable[[], None] | None = None
+    """How to end a body that is no coroutine of the loop: a thread's or a child process's."""
+    body: Any = None
+    artifacts: tuple[ArtifactRef, ...] = ()
+    findings: list[Finding] | tuple[()] = ()
+    findings_dropped = 0
+    cursors: tuple[Any, ...] = ()
+    """Cursors that the attempt under way has opened; they are stored and closed when its body ends (CUR-09)."""
+    progress_due_at = 0.0
+    commands = 0
+    steps: Any = None
+    saved_at: str | None = None
+    """The last durable cursor write that the plan knows of."""
 
     def __init__(self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None) -> None:
         self.position, self.row, self.kind, self.attempt, self.inputs = position, row, kind, attempt, inputs
         self.first_attempt = row.attempts
-        self.tries = 0
-        self.phase = Phase.PREPARING
-        self.stop: str | None = None
-        self.stopping = False
-        self.abandoned = False
-        self.is_marked = False
-        """Its ``running`` record is durable."""
-        self.error: BaseException | None = None
-        self.payload: bytes | None = None
-        self.started_at: float | None = None
-        self.asyncio_task: asyncio.Task[None] | None = None
-        self.deadline: Deadline | None = None
-        self.on_stop: Callable[[], None] | None = None
-        """How to end a body that is no coroutine of the loop: a thread's or a child process's."""
-        self.body: Any = None
-        self.findings: list[Finding] = []
-        self.artifacts: tuple[ArtifactRef, ...] = ()
-        self.finding_keys: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-        self.findings_dropped = 0
-        self.progress_due_at = 0.0
-        self.commands = 0
-        self.cursors: list[Any] = []
-        """Cursors that the attempt under way has opened; they are stored and closed when its body ends (CUR-09)."""
-        self.steps: Any = None
-        self.saved_at: str | None = None
-        """The last durable cursor write that the plan knows of."""
-        self.in_flight: set[concurrent.futures.Future[Any]] = set()
+
+    def found(self, finding: Finding) -> None:
+        """Keep a finding of the body."""
+        if not self.findings:
+            self.findings = []
+        self.findings.append(finding)
+
+    @cached_property
+    def finding_keys(self) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+        """What was found already: a finding counts once per code and evidence (RUN-60)."""
+        return set()
+
+    @cached_property
+    def in_flight(self) -> set[concurrent.futures.Future[Any]]:
         """Calls of a sync body's context that run on the loop; a stop cancels them."""
+        return set()
 
     def ask_to_stop(self, why: str) -> bool:
         """Note the wish; says whether the end has to be brought about now.
@@ -141,6 +130,7 @@ class TaskRun:
         A second wish only changes the reason, and only from a timeout to a cancellation.
         """
         if self.phase in (Phase.SETTLING, Phase.ENDED):
+            self.stop_later = why
             return False
         if self.stop is None or (self.stop == "timeout" and why != "timeout"):
             self.stop = why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from towline.execution.standing import FINAL, OUTSIDE, READY
+from towline.execution.scheduler_states import FINAL, OUTSIDE, READY
 
 if TYPE_CHECKING:
     from towline.execution.standing import Standing

@@ -84,6 +84,10 @@ class Values:
         places = self._built.tasks_of.get(module, ())
         return [one for place in places for one in self._children.get(place, [place])]
 
+    def children_of(self, position: int) -> Sequence[int]:
+        """The children of a join, in item order; none of any other task."""
+        return self._children.get(position, ())
+
     def keep(self, position: int, outcome: Outcome[Any], payload: bytes | None) -> None:
         """Remember how a task ended; ``payload`` is its encoded value."""
         self.outcomes[position] = outcome

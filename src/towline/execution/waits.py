@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from towline.execution.links import dependencies
-from towline.execution.standing import (
+from towline.execution.scheduler_states import (
     BLOCKED,
     DISPATCHED,
     EXPANDED,
@@ -49,8 +49,8 @@ def waits_for(task: int, standing: Standing, right: str | None, at_exclusive: in
         return ""
     if state == BLOCKED:
         return "blocked by its own findings"
-    if task in standing.held:
-        return f"waits for {standing.ids[standing.held[task]]}, which is blocked"
+    if task in standing.gates.held:
+        return f"waits for {standing.ids[standing.gates.held[task]]}, which is blocked"
     if state == EXPANDING:
         return "waits for its items"
     if state == EXPANDED:

@@ -117,7 +117,7 @@ async def open_run(program: Program, request: RunRequest, built: BuiltPlan, para
     root = request.workdir or Path.cwd()
     node = Node(params, root, os.environ, request.capabilities)
     _check_requirements(request, node)
-    skips = known_skips(built, node)
+    skips = known_skips(built, node, is_routed=request.distributed is not None)
     store = open_store(state_url(program, request), durability=request.options.durability, clock=clock)
     try:
         return await _take(store, program, request, built, skips, clock)

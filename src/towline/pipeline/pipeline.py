@@ -16,6 +16,7 @@ from towline.pipeline.program import Program, file_of_caller, module_of_caller
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from towline.clock import Clock
     from towline.execution.observers import Observer
     from towline.execution.report import RunReport
     from towline.modules.kinds import AnyModule
@@ -163,7 +164,9 @@ class Pipeline(Generic[Params]):
         """The modules of the program by name, those that are required included."""
         return self.program.specs()
 
-    async def run_for(self, request: RunRequest) -> tuple[RunReport, BaseException | None]:
+    async def run_for(
+        self, request: RunRequest, clock: Clock | None = None
+    ) -> tuple[RunReport, BaseException | None]:
         """Run as asked; returns the report and the exception of the root failure, and never raises for a failure."""
         if self._active:
             raise RunActiveError(self.name)
@@ -173,7 +176,7 @@ class Pipeline(Generic[Params]):
         self._active = True
         try:
             target = target_of(self, self.program.module_name)
-            return await run_session(self.program, target, request, self._observers)
+            return await run_session(self.program, target, request, self._observers, clock)
         finally:
             self._active = False
 

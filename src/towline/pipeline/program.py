@@ -16,6 +16,7 @@ from towline.execution.taskrun import ModuleKind, Place
 from towline.modules.annotations import resolve_types
 from towline.modules.capabilities import in_words, is_impossible
 from towline.modules.retry import Retry
+from towline.modules.spec import ModuleSettings
 from towline.modules.versions import code_version
 from towline.planning.graph import build_plan
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from towline.planning.built import BuiltPlan
     from towline.serialization.codec import Codec
 
+NO_SETTINGS = ModuleSettings()
 OUTSIDE_FILES = ("__init__", "__main__")
 
 
@@ -180,13 +182,16 @@ def codec_of(spec: ModuleSpec) -> Codec:
     return codec_for(spec.result_type)
 
 
-def kinds_of(built: BuiltPlan, options: Options, *, must_travel: bool) -> dict[str, ModuleKind]:
+def kinds_of(
+    built: BuiltPlan, options: Options, *, must_travel: bool, isolate_all: bool = False
+) -> dict[str, ModuleKind]:
     """Work out, once per module, how its tasks run."""
     default = options.retries if isinstance(options.retries, Retry) else Retry(options.retries)
     kinds = {}
     for name, spec in built.specs.items():
         settings = spec.settings
-        place = Place.PROCESS if settings.isolation == "process" else Place.THREAD if spec.sync else Place.LOOP
+        is_isolated = isolate_all or settings.isolation == "process"
+        place = Place.PROCESS if is_isolated else Place.THREAD if spec.sync else Place.LOOP
         try:
             codec: Codec | None = None if spec.result_type is None or spec.result_type is type(None) else codec_of(spec)
         except ValueTravelError:
@@ -207,6 +212,8 @@ def rules_of(specs: Mapping[str, ModuleSpec]) -> dict[str, ModuleRules]:
     rules = {}
     for name, spec in specs.items():
         settings = spec.settings
+        if settings == NO_SETTINGS:
+            continue  # the scheduler takes a module without an entry as one without rules
         rules[name] = ModuleRules(
             priority=settings.priority,
             locks=settings.locks,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from towline.clock import Clock, SystemClock, SystemExitDoor, moment
 from towline.events.log import EventLog
+from towline.execution.abandoned import AbandonedBodies
 from towline.execution.attempts import Attempts
 from towline.execution.deadlines import Deadlines
 from towline.execution.doors import NodeDoors
@@ -39,11 +42,12 @@ from towline.planning.records import RunRecord
 from towline.state.cursors import CursorStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from towline.artifacts.store import ArtifactStore
     from towline.execution.cached import CachedRuns
     from towline.execution.isolation import ProcessBodies
+    from towline.execution.limits import RunLimits
     from towline.execution.observers import Observer
     from towline.execution.report import RunReport
     from towline.execution.run_request import RunRequest
@@ -60,7 +64,11 @@ LAST_WRITE_S = 1.0
 
 
 class Session:
-    """The composition of one local run. Built once the plan is durable; ``run`` drives it to its end."""
+    """The composition of one run. Built once the plan is durable; ``run`` drives it to its end."""
+
+    engine_class: ClassVar[type[Engine]] = Engine
+    runs_bodies: ClassVar[bool] = True
+    """Bodies run in this object's own runner, so it listens to what they print."""
 
     def __init__(
         self,
@@ -84,7 +92,7 @@ class Session:
         self.params = program.params_for(request.params)
         self.folder = RunFolder(opened.append_for(self.run_id), loop.call_later, self._log_trouble, self._spawn)
         self.events = EventLog(
-            source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.event_lines
+            source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.events
         )
         self.output = Output(
             events=self.events,
@@ -98,7 +106,9 @@ class Session:
         for watcher in request.watchers:
             self.events.subscribe(watcher)
         tasks = opened.plan.document.tasks
-        self._kinds = kinds_of(built, options, must_travel=options.strict_values)
+        self._kinds = kinds_of(
+            built, options, must_travel=options.strict_values, isolate_all=request.isolate_all
+        )
         codecs = {name: kind.codec for name, kind in self._kinds.items()}
         self.values = Values(
             built, tasks, codecs, opened.plan_file.results, copies=options.strict_values, workdir=self.workdir
@@ -113,9 +123,9 @@ class Session:
         self.was_cancelled = False
         """The task that awaits the run was cancelled; it gets its ``CancelledError`` when all is closed."""
         self.scheduler = Scheduler(
-            tasks, rules_of(built.specs), limits_of(options), opened.estimates, selection=opened.selection
+            tasks, rules_of(built.specs), self._limits(), opened.estimates, selection=opened.selection
         )
-        self.engine = Engine(
+        self.engine = self.engine_class(
             writer=self.writer,
             scheduler=self.scheduler,
             events=self.events,
@@ -127,10 +137,15 @@ class Session:
             forget=self._forget,
             clock=clock,
             worker_id=self.worker_id,
+            interrupt_stops_all=not options.always_run_on_interrupt,
         )
         self._deadlines = Deadlines(loop)
         self._threads = ThreadPool()
         self.engine.runner = self._runner()
+
+    def _limits(self) -> RunLimits:
+        """The rights that the scheduler gives out."""
+        return limits_of(self.request.options)
 
     def _runner(self) -> Runner:
         options = self.request.options
@@ -163,11 +178,13 @@ class Session:
             values_must_travel=options.strict_values,
             show=self.engine.show,
         )
+        abandoned = AbandonedBodies(options.max_abandoned)
         attempts = Attempts(
             doors=doors,
             stopper=stopper,
             threads=self._threads,
             processes=self._processes(doors),
+            abandoned=abandoned,
             clock=self.clock,
             random=random.Random(),
             worker_id=self.worker_id,
@@ -177,6 +194,7 @@ class Session:
             host=self.engine,
             attempts=attempts,
             stopper=stopper,
+            abandoned=abandoned,
             surroundings=surroundings,
             hook_timeout_s=options.hook_timeout_s,
             worker_id=self.worker_id,
@@ -269,7 +287,8 @@ class Session:
         self.events.subscribe(feeds.take)
         self._announce()
         signals, watchdog = self._signals(), self._watchdog()
-        self.output.install()
+        if self.runs_bodies:
+            self.output.install()
         try:
             if signals is not None:
                 signals.install()
@@ -410,6 +429,7 @@ async def run_session(
     request: RunRequest,
     observers: Sequence[Observer],
     clock: Clock | None = None,
+    session_class: type[Session] = Session,
 ) -> tuple[RunReport, BaseException | None]:
     """Run a program as asked. Returns the report and the exception of the root failure.
 
@@ -422,14 +442,17 @@ async def run_session(
     clock = clock or SystemClock()
     started_at = clock.now()
     started = clock.monotonic()
-    params = program.params_for(request.params)
-    built = program.build(params, request.options, must_travel=request.options.strict_values)
-    refuse_without_target(built, target)
-    opened = await open_run(program, request, built, params, clock)
+    with collections_paused():
+        params = program.params_for(request.params)
+        must_travel = request.options.strict_values or request.distributed is not None
+        built = program.build(params, request.options, must_travel=must_travel)
+        refuse_without_target(built, target)
+        opened = await open_run(program, request, built, params, clock)
     if request.greet is not None:
         request.greet(opened.words)
     try:
-        session = Session(program, target, request, built, opened, clock)
+        with collections_paused():
+            session = session_class(program, target, request, built, opened, clock)
         try:
             status = await session.run(observers)
             await session.record_end(status)
@@ -447,3 +470,13 @@ async def run_session(
     return report, next(iter(errors.values()), None)
 
 
+@contextmanager
+def collections_paused() -> Iterator[None]:
+    """Hold the garbage collector while a plan is built: that makes no garbage, and each collection walks all of it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -121,7 +121,9 @@ class PlanDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
 # ------------------------------------------------------------------ journal records
 
 
-class StateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="state"):
+class StateRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind", tag="state"
+):
     """A transition of one task. A field that is absent leaves the row as it was, but for the reason,
     error and moments, which belong to the state they came with."""
 
