@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from towline.errors.coordination import LeaseLostError
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
 from towline.errors.run import UnexpectedCancellationError
 from towline.errors.running import ModuleTimeoutError, TooManyAbandonedError
-from towline.errors.coordination import LeaseLostError
 from towline.errors.values import ResultTypeError
 from towline.execution.taskrun import Phase, Place
 from towline.modules.context import Context, SyncContext

@@ -33,7 +33,7 @@ from towline.execution.scheduling import (
 )
 from towline.execution.shown import parts_of
 from towline.execution.taskrun import TaskRun
-from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
+from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Succeeded, TimedOut
 from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, ProgressRecord, StateRecord, TaskError
 
 if TYPE_CHECKING:

@@ -115,10 +115,14 @@ class Runner:
     # -------------------------------------------------------------- everything around the attempts
 
     async def _surrounded(self, run: TaskRun) -> Outcome[Any]:
-        outcome = await self._conditions(run)
+        outcome: Outcome[Any] | None = await self._conditions(run)
         if outcome is not None:
-            await self._hook(run, "on_skipped", outcome)
-            await self._hook(run, "after", outcome)
+            if isinstance(outcome, Skipped):
+                await self._hook(run, "on_skipped", outcome)
+                await self._hook(run, "after", outcome)
+                return outcome
+            outcome = judged(run, outcome)
+            await self._hook(run, "on_failed", outcome)
             return outcome
         await self._around.restore_consumed(run)
         cached = await self._around.look_up(run)
