@@ -104,6 +104,19 @@ def test_a_join_whose_failed_children_are_ignored_is_ignored_itself() -> None:
     assert world.status == "succeeded"
 
 
+@clause("RUN-54")
+def test_a_join_of_an_ignored_failure_and_a_skip_fails_no_run() -> None:
+    """No failure counts, so the run succeeds; what needs the join is skipped all the same."""
+    children = [child("each", "a", "list"), child("each", "b", "list", item=1)]
+    rows = [task("list"), join("each", "list"), task("order", "each:order")]
+
+    world = World(*rows, children={"each": children}, ends={"each[a]": "ignored", "each[b]": "skipped"}).run()
+
+    assert (world.states["each"], world.settled["each"].ignored) == ("failed", False)
+    assert world.states["order"] == "skipped"
+    assert world.status == "succeeded"
+
+
 @clause("PLAN-44")
 def test_a_failed_child_skips_what_needs_the_join_and_cancels_its_siblings() -> None:
     """The join cannot succeed any more: its dependents are skipped because of the child, not cancelled."""
