@@ -27,7 +27,7 @@ from towline.state.sql_cursor import SqlCursor
 from towline.testing import TestClock, clause
 from towline.testing.cases import Case
 from towline.testing.cursor_contract import CursorEnv, cursor_cases, worked
-from towline.testing.killpoints import kill_points
+from towline.testing.killpoints import KillPoints
 
 Connect = Callable[[], Any]
 
@@ -60,7 +60,7 @@ async def _open(state: Any, epoch: int = 1, **options: Any) -> Any:
 @clause("CUR-03", "CUR-10", "TEST-08")
 def test_a_kill_anywhere_repeats_at_most_one_batch_and_loses_no_item(tmp_path: Path) -> None:
     """The whole promise of a resumed migration, at every write of a real folder."""
-    for point in kill_points():
+    for point in KillPoints():
         root, done = tmp_path / str(point.number), []
         with point.watching():
             import_items(str(root), point.files, done)

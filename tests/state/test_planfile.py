@@ -22,7 +22,7 @@ from towline.state.memory import MemoryStore
 from towline.state.planfile import GROUP_LIMIT, PlanFile
 from towline.state.snapshot import Loaded
 from towline.testing import clause
-from towline.testing.killpoints import kill_points, run_killed
+from towline.testing.killpoints import KillPoints, run_killed
 from towline.testing.power_cut import PowerCutFiles
 from towline.testing.store_contract import an_owner
 
@@ -51,7 +51,7 @@ def _load(root: Path) -> Loaded:
 def test_a_kill_anywhere_leaves_the_plan_before_or_after_the_write(scenario, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Every write, fsync and rename, and inside writes: what was said to be durable is there, and at most one more."""
     points = 0
-    for point in kill_points():
+    for point in KillPoints():
         root = tmp_path / str(point.number)
         said: list[int] = []
         with point.watching():

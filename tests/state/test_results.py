@@ -12,7 +12,7 @@ from towline.errors import ResultCorruptError, StateTooLargeError
 from towline.identity import digest_of
 from towline.state.results import LINE_LIMIT_BYTES, ResultPlace
 from towline.testing import clause
-from towline.testing.killpoints import kill_points
+from towline.testing.killpoints import KillPoints
 
 
 @clause("STATE-12")
@@ -112,7 +112,7 @@ def test_compaction_keeps_what_is_referred_to_at_every_kill_point(tmp_path: Path
         await plan.close()
         await store.close()
 
-    for point in kill_points():
+    for point in KillPoints():
         root, places = tmp_path / str(point.number), []
         with point.watching():
             asyncio.run(compact(root, point.files, places))

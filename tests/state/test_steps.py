@@ -17,7 +17,7 @@ from towline.state.directory import DirectoryStore
 from towline.state.memory import MemoryStore
 from towline.state.steps import StepStore
 from towline.testing import TestClock, clause
-from towline.testing.killpoints import kill_points
+from towline.testing.killpoints import KillPoints
 
 encode, decode = msgspec.json.encode, msgspec.json.decode
 
@@ -70,7 +70,7 @@ def test_a_kill_anywhere_repeats_a_step_at_most_once(tmp_path: Path) -> None:
     async def run(root: Path, calls: list[int], files: Any = None, epoch: int = 1) -> Any:
         return await once(steps_of(DirectoryStore(root, files=files), epoch), "s", lambda: calls.append(1) or [1, 2])
 
-    for point in kill_points():
+    for point in KillPoints():
         root, calls = tmp_path / str(point.number), []
         with point.watching():
             asyncio.run(run(root, calls, point.files))

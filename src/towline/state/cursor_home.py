@@ -85,7 +85,7 @@ class StoreHome:
         data = encode_document(document)
         while True:
             try:
-                self._version = await self._store.write(self._key, data, self._version, self._fence)
+                self._version = await self._store.write(self._key, data, self._version)
             except VersionConflictError:
                 self._version = await self._judge_conflict(document)
             else:

@@ -4,7 +4,7 @@ Every write of the state room goes through one object (``towline.state.files.Fil
 that object with a death at one point: before or after a create, rename, fsync, remove or folder, or inside a
 write after 0, 1, half or all but one of its bytes.
 
-    for point in kill_points():
+    for point in KillPoints():
         root = fresh_folder()
         with point.watching():
             scenario(root, point.files)      # dies at the point, or passes untouched and ends the loop
@@ -150,20 +150,24 @@ class KillPoint:
         return f"point {self.number}: {self.files.names[-1] if self.hit else 'untouched'}"
 
 
-def kill_points(*, start: int = 0, step: int = 1) -> Iterator[KillPoint]:
-    """Yield a point for each n until a scenario passes untouched, which is the last one.
+class KillPoints:
+    """A point for each n until a scenario passes untouched, which is the last one.
 
-    Raises:
-        RuntimeError: More than 10,000 points, or a scenario that touched no file at all.
+    Iterating raises ``RuntimeError`` for more than 10,000 points, or a scenario that touched no file at all.
     """
-    for number in range(start, POINT_LIMIT, step):
-        point = KillPoint(number)
-        yield point
-        if not point.hit:
-            if point.files.passed == 0:
-                raise RuntimeError("the scenario made no durable write: did it get the point's files?")
-            return
-    raise RuntimeError(f"more than {POINT_LIMIT} kill points")
+
+    def __init__(self, *, start: int = 0, step: int = 1) -> None:
+        self._start, self._step = start, step
+
+    def __iter__(self) -> Iterator[KillPoint]:
+        for number in range(self._start, POINT_LIMIT, self._step):
+            point = KillPoint(number)
+            yield point
+            if not point.hit:
+                if point.files.passed == 0:
+                    raise RuntimeError("the scenario made no durable write: did it get the point's files?")
+                return
+        raise RuntimeError(f"more than {POINT_LIMIT} kill points")
 
 
 def run_killed(scenario: str, at: int, argument: str, *, timeout_s: float = 60.0) -> int:
