@@ -50,7 +50,7 @@ class RemoteEngine(Engine):
         if is_running:
             data["worker"] = worker_id
         shown_epoch = epoch if is_running else None
-        turn.events.append(self._events.event("task_state", turn.at, data, row.id, shown_epoch, record.attempts))
+        turn.events.append(("task_state", turn.at, data, row.id, shown_epoch, record.attempts))
 
     def _dispatch(self, turn: _Turn, position: int) -> None:
         row = self._tasks[position]

@@ -219,7 +219,7 @@ class MasterSession(Session):
             task_id=row.id,
             module=row.module,
             key=row.key,
-            requires=settings.requires.clauses if settings.requires is not None else (),
+            requires=settings.requires or (),
             always_run=settings.always_run,
             at_most_once=settings.at_most_once,
             priority=settings.priority,

@@ -171,14 +171,27 @@ class Pipeline(Generic[Params]):
         if self._active:
             raise RunActiveError(self.name)
         from towline.modules.target import target_of
-        from towline.pipeline.session import run_session
+        from towline.pipeline.session import Session, run_session
 
         self._active = True
         try:
             target = target_of(self, self.program.module_name)
-            return await run_session(self.program, target, request, self._observers, clock)
+            session_class = Session
+            if request.distributed is not None:
+                from towline.pipeline.master_session import MasterSession
+
+                session_class = MasterSession
+            return await run_session(self.program, target, request, self._observers, clock, session_class)
         finally:
             self._active = False
+
+    async def work_for(self, request: RunRequest, run_id: str, **more: Any) -> int:
+        """Work for the master of a run; returns the exit code (DIST-15)."""
+        from towline.modules.target import target_of
+        from towline.pipeline.worker_run import WorkerRun
+
+        target = target_of(self, self.program.module_name)
+        return await WorkerRun(self.program, target, request, run_id, **more).run()
 
     def judge(self, report: RunReport, cause: BaseException | None, options: Options) -> RunReport:
         """Return the report of a success, raise that of anything else (RUN-53)."""

@@ -12,6 +12,7 @@ from towline.coordination.records import OutcomeRecord
 from towline.distributed.outcomes import outcome_of_record, payload_of, record_of_outcome
 from towline.errors.root import TowlineError
 from towline.events.log import EventLog
+from towline.execution.abandoned import AbandonedBodies
 from towline.execution.attempts import Attempts
 from towline.execution.deadlines import Deadlines
 from towline.execution.doors import NodeDoors
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from towline.planning.built import BuiltPlan
     from towline.state.results import ResultFile
     from towline.state.store import StateStore
-
-Ended = "Callable[[OutcomeRecord], None]"
 
 
 class WorkerNode:
@@ -138,11 +137,13 @@ class WorkerNode:
             values_must_travel=True,
             show=self.show,
         )
+        abandoned = AbandonedBodies(options.max_abandoned)
         attempts = Attempts(
             doors=doors,
             stopper=stopper,
             threads=self._threads,
             processes=self._processes(doors, store, plan_id),  # type: ignore[arg-type]
+            abandoned=abandoned,
             clock=self._clock,
             random=random.Random(),
             worker_id=self._worker_id,
@@ -152,6 +153,7 @@ class WorkerNode:
             host=self,
             attempts=attempts,
             stopper=stopper,
+            abandoned=abandoned,
             surroundings=surroundings,
             hook_timeout_s=options.hook_timeout_s,
             worker_id=self._worker_id,

@@ -1,0 +1,201 @@
+"""A process that works for a master: from its arguments to its exit code (DIST-15 to 26)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from towline.clock import SystemClock
+from towline.clock.exits import SystemExitDoor
+from towline.distributed.factories import factory_of
+from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThread
+from towline.distributed.options import worker_id_of
+from towline.distributed.spool import Spool
+from towline.distributed.worker import Worker, register_when_open
+from towline.errors.coordination import MasterLostError, RunUnknownError
+from towline.errors.declaration import DeclarationError
+from towline.execution.options import default_parallelism, node_cores
+from towline.pipeline.master_session import is_memory, registration_of
+from towline.pipeline.opening import state_url
+from towline.pipeline.program import params_mapping
+from towline.pipeline.signals import Signals
+from towline.pipeline.worker_node import WorkerNode
+from towline.state.opening import open_store
+
+if TYPE_CHECKING:
+    from towline.clock import Clock
+    from towline.coordination.contract import WorkerCoordinator
+    from towline.coordination.records import RunState
+    from towline.distributed.options import DistributedOptions
+    from towline.execution.run_request import RunRequest
+    from towline.modules.target import TargetRef
+    from towline.pipeline.program import Program
+    from towline.planning.built import BuiltPlan
+    from towline.state.store import StateStore
+
+RUN_LOOK_S = 1.0
+
+
+class WorkerRun:
+    """One worker process in one run. ``store``: the state that it shares with the master; opened here when absent."""
+
+    def __init__(
+        self,
+        program: Program,
+        target: TargetRef | None,
+        request: RunRequest,
+        run_id: str,
+        *,
+        clock: Clock | None = None,
+        store: StateStore | None = None,
+        worker_id: str | None = None,
+    ) -> None:
+        self.program, self.request, self.run_id = program, request, run_id
+        self.clock = clock or SystemClock()
+        self.options: DistributedOptions = request.distributed
+        self.worker_id = worker_id or worker_id_of(self.options, random.Random())
+        self.built: BuiltPlan
+        self.exit_code = 0
+        self._target, self._store = target, store
+        self._worker: Worker | None = None
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Work until the run has no more; returns the exit code.
+
+        Raises:
+            CoordinationError: Refused, replaced, or nobody can be reached: the text says which.
+        """
+        options = self.options
+        factory = factory_of(options.coordinator, poll_s=options.redis_poll_s, lost_after_s=options.master_timeout_s)
+        coordinator = await factory.create_worker(self.run_id)
+        try:
+            state = await self._wait_until_open(coordinator)
+            return await self._work(coordinator, state, factory)
+        finally:
+            await coordinator.aclose()
+
+    async def _wait_until_open(self, coordinator: WorkerCoordinator) -> RunState:
+        """Wait for the master to open the run, whose parameters this worker takes (DIST-08, DIST-18)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.options.registration_timeout_s
+        while True:
+            state = await coordinator.run_state()
+            if state.state != "unknown":
+                return state
+            if loop.time() >= deadline:
+                where = self.options.coordinator if isinstance(self.options.coordinator, str) else ""
+                raise RunUnknownError(self.run_id, where.rpartition("@")[2])
+            await asyncio.sleep(RUN_LOOK_S)
+
+    async def _work(self, coordinator: WorkerCoordinator, state: RunState, factory: Any) -> int:
+        options, request = self.options, self.request
+        params = self._params_of(state)
+        self.built = self.program.build(params, request.options, must_travel=True)
+        slots = request.options.parallelism or default_parallelism(node_cores())
+        if options.max_parallelism is not None:
+            slots = min(slots, options.max_parallelism)
+        registration = registration_of(self, self.run_id, self.worker_id, slots, request.capabilities)
+        await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
+        store = self._store or open_store(state_url(self.program, request), clock=self.clock)
+        held, spool = HeldLeases(), Spool(registration.ref, self.run_id)
+        spool.owner_epoch = state.owner_epoch
+        node = WorkerNode(
+            self.program,
+            self._target,
+            request,
+            self.built,
+            params=params,
+            coordinator=coordinator,
+            store=store,
+            plan_id=state.plan_id or "",
+            run_id=self.run_id,
+            worker_id=self.worker_id,
+            spool=spool,
+            clock=self.clock,
+        )
+        worker = Worker(coordinator, registration, node, parallelism=slots, spool=spool, held=held)
+        self._worker = worker
+        keeper = Keeper(registration, held, worker, interval_s=options.heartbeat_interval_s)
+        keeping = (
+            KeeperTask(keeper, coordinator)
+            if is_memory(options.coordinator)
+            else KeeperThread(keeper, lambda: factory.create_worker(self.run_id))
+        )
+        signals = Signals(asyncio.get_running_loop(), self._on_signal, self._on_second, SystemExitDoor())
+        if request.by_main:
+            signals.install()
+        node.install()
+        keeping.start()
+        watching = asyncio.create_task(self._watch_master(coordinator), name="towline-master-watch")
+        try:
+            await worker.run()
+            await worker.say_goodbye(node.commands)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+            await keeping.stop()
+            node.close()
+            if request.by_main:
+                signals.restore()
+            if self._store is None:
+                await store.close()
+        return self.exit_code
+
+    def _params_of(self, state: RunState) -> Any:
+        """Take the run's parameters; own ones may only repeat them (DIST-08).
+
+        Raises:
+            DeclarationError: They differ, or are not of the declared type.
+        """
+        kind = self.program.params_type
+        if kind is None or not isinstance(state.params, msgspec.Raw):
+            return self.program.params_for(self.request.params)
+        try:
+            params = msgspec.json.decode(state.params, type=kind)
+        except msgspec.MsgspecError as error:
+            raise DeclarationError(self.program.name, "params", "of the run", f"a {kind.__name__}: {error}") from error
+        given = self.request.params
+        if given is not None and params_mapping(given) != params_mapping(params):
+            raise DeclarationError(self.program.name, "params", params_mapping(given), "the run's, or none at all")
+        return params
+
+    # ------------------------------------------------------------------ the end
+
+    async def _watch_master(self, coordinator: WorkerCoordinator) -> None:
+        """Leave when nobody has led the run for the master timeout (DIST-25)."""
+        while True:
+            await asyncio.sleep(self.options.heartbeat_interval_s)
+            state = await coordinator.run_state()
+            if state.state == "lost" and self._worker is not None:
+                self._worker.replaced(
+                    MasterLostError(self.run_id, state.master_silent_ms / 1000, state.master_timeout_ms / 1000)
+                )
+                return
+
+    def _on_signal(self, code: int) -> None:
+        """Claim nothing more, end what runs within the drain time, hand over the rest (DIST-24)."""
+        self.exit_code = code
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self.leave())
+
+    async def leave(self) -> None:
+        """Drain politely; also the door for tests and callers without signals."""
+        worker = self._worker
+        if worker is None:
+            return
+        worker.drain()
+        waiting = asyncio.ensure_future(worker.wait_until_idle())
+        await asyncio.wait([waiting], timeout=self.options.drain_timeout_s)
+        if not waiting.done():
+            waiting.cancel()
+            await worker.give_back()
+
+    def _on_second(self, code: int) -> None:
+        from towline.execution.trees import kill_all
+
+        kill_all()
+        SystemExitDoor()(code)
