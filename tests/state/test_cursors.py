@@ -32,6 +32,7 @@ from towline.testing.killpoints import KillPoints
 Connect = Callable[[], Any]
 
 
+@clause("TEST-10")
 @pytest.mark.parametrize("case", cursor_cases(), ids=str)
 @pytest.mark.parametrize("kind", ["memory", "directory", "sqlite", "postgres"])
 def test_cursors_keep_the_contract(case: Case[CursorEnv], kind: str, tmp_path: Path, request: Any) -> None:

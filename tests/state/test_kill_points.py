@@ -47,7 +47,7 @@ def test_the_dead_change_nothing_in_their_finally_blocks(tmp_path: Path) -> None
 @clause("TEST-08")
 def test_a_scenario_without_the_files_is_refused(tmp_path: Path) -> None:
     """Else it would pass at its first turn without a single kill."""
-    with pytest.raises(RuntimeError, match="no durable write"):
+    with pytest.raises(RuntimeError, match="no durable write"):  # noqa: PT012 - raised by the loop itself
         for point in KillPoints():
             with point.watching():
                 _write(tmp_path, SystemFiles())

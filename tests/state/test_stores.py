@@ -29,6 +29,7 @@ from towline.testing.cases import Case
 from towline.testing.store_contract import StoreEnv, an_owner, store_cases
 
 
+@clause("TEST-10")
 @pytest.mark.parametrize("case", store_cases(), ids=str)
 @pytest.mark.parametrize("kind", ["memory", "process", "power"])
 def test_store_keeps_the_contract(case: Case[StoreEnv], kind: str, tmp_path: Path) -> None:
