@@ -161,7 +161,7 @@ class TcpLink:
         self._owner: LinkOwner | None = None
         self._pending: deque[memoryview] = deque()
         self._sending: Frame | None = None
-        self._flush_asked = self._writing = False
+        self._writing = self._inside_write = False
         self._open = True
         name = connection.getpeername()
         self._peer = format_address(name[0], name[1]) if isinstance(name, tuple) and len(name) >= 2 else str(name)
@@ -188,13 +188,12 @@ class TcpLink:
             self._inbox.reader.max_meta = 1 << 20
 
     def send(self, frame: Frame) -> None:
-        """Queue a frame; all that is queued in one turn leaves together."""
+        """Queue a frame; it leaves at once if the socket takes it, which saves a turn of the loop."""
         if not self._open:
             return
         self._outbox.put(frame)
-        if not self._flush_asked and not self._writing:
-            self._flush_asked = True
-            self._loop.call_soon(self._flush)
+        if not self._writing and not self._inside_write:
+            self._write()
 
     def detach(self, pin: int) -> None:
         """Copy what is queued of one buffer, the frame that is half sent too."""
@@ -245,13 +244,15 @@ class TcpLink:
             if count < into.nbytes and count < 65_536:
                 return  # the socket is dry: save the call that would say so
 
-    def _flush(self) -> None:
-        self._flush_asked = False
-        if self._open and not self._writing:
-            self._write()
-
     def _write(self) -> None:
         """Send until all has left or the socket is full; then wait until it takes more."""
+        self._inside_write = True
+        try:
+            self._write_all()
+        finally:
+            self._inside_write = False
+
+    def _write_all(self) -> None:
         while self._open:
             if not self._pending and not self._next_frame():
                 break

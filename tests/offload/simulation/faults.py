@@ -10,7 +10,7 @@ import msgspec
 
 from towline.offload.messages import Auth, CallMessage, Data, Fetch, Hello, Pull, Result, Welcome
 
-LINK_FAULTS = ("drop", "duplicate", "delay", "corrupt", "truncate", "cut_up", "cut_down", "cut_both", "reset", "stall", "lose_greeting", "hold")
+LINK_FAULTS = ("drop", "duplicate", "delay", "corrupt", "truncate", "cut_up", "cut_down", "cut_both", "reset", "stall", "lose_greeting", "hold", "hold")
 WORKER_FAULTS = ("kill", "vanish", "pause", "no_memory", "twin")
 KERNEL_FAULTS = ("raise_retryable", "crash", "slow")
 
@@ -56,15 +56,16 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
     return Plan(
         seed=seed, calls=sizes.randint(20, 60), buffers=sizes.randint(4, 12), workers=workers, faults=faults,
         latency_s=sizes.choice([0.0, 0.0005, 0.02]), cancels=sizes.random() < 0.1,
-        result_deadline_s=sizes.choice([None, None, 3.0]), mutant=mutant,
+        result_deadline_s=sizes.choice([None, 1.0, 3.0]), mutant=mutant,
     )  # fmt: skip
 
 
 class Nemesis:
     """The network's part of a plan. Each decision is keyed by (seed, link, direction, n-th frame) alone."""
 
-    def __init__(self, plan: Plan, began: float) -> None:
-        self._plan, self._began = plan, began
+    def __init__(self, plan: Plan, time: Callable[[], float]) -> None:
+        self._plan, self._time = plan, time
+        self._began = time()
         self.worker_of: dict[int, int] = {}
         self.on_drop: Callable[[int, int, Any], None] = lambda link, worker, message: None
 
@@ -101,6 +102,8 @@ class Nemesis:
         worker = self.worker_of.get(link, -1)
         for number, fault in enumerate(self._plan.faults):
             if fault.worker != worker or fault.kind not in ("corrupt", "truncate"):
+                continue
+            if not fault.start <= self._time() - self._began < fault.end:
                 continue
             random = Random(f"{self._plan.seed}/{number}/mangle/{link}/{direction}/{nth}")
             if random.random() >= fault.chance * 0.1:

@@ -102,12 +102,13 @@ class Agent:
     def __init__(self, world: World, number: int, boot: int) -> None:
         self.world, self.number = world, number
         self.name = f"w{number}"
+        self.end: tuple[int, str] | None = None
         self.clock = PausedClock(world.clock)
         memory = FailingMemory(world, number)
         options = AgentOptions(slots=2, cache_bytes=64 << 10, shm=False)
         self.core = WorkerCore(self.name, REGISTRY, options, memory, Random(f"{world.plan.seed}/agent/{number}/{boot}"))
         self.shell = AgentShell(
-            self.core, self.clock, memory, lambda _: world.runners[number], dial=self._dial, on_end=lambda code, reason: None
+            self.core, self.clock, memory, lambda _: world.runners[number], dial=self._dial, on_end=self._ended
         )
 
         self._watch_cache()
@@ -149,6 +150,9 @@ class Agent:
         if bond is not None and bond.phase == "greeting" and bond.challenged:
             raise AssertionError(f"O9: {self.name} still waits for its WELCOME on link {link}")
 
+    def _ended(self, code: int, reason: str) -> None:
+        self.end = (code, reason)
+
     def _dial(self, on_link: Any, on_failed: Any) -> None:
         number = self.world.fabric._links
         self.world.nemesis.worker_of[number] = self.number
@@ -166,7 +170,7 @@ class World:
         self.plan = plan
         self.clock = Clockwork()
         self.began = self.clock.time()
-        self.nemesis = Nemesis(plan, self.began)
+        self.nemesis = Nemesis(plan, self.clock.time)
         self.nemesis.on_drop = self._greeting_lost
         self.fabric = InProcessFabric(Random(f"{plan.seed}/split"), self.nemesis, timers=self.clock)
         options = OffloadOptions(
@@ -187,6 +191,7 @@ class World:
         self.digest = blake2b(digest_size=16)
         self.commits = 0
         self._watch_commits()
+        self._watch_pushes()
         self.engine.attach(self.core)
         self.fabric.accept(self.engine.add_link)
         for number in range(plan.workers):
@@ -205,7 +210,7 @@ class World:
             return
         faults = [fault for fault in self.plan.faults if fault.worker == worker]
         over = max((fault.end for fault in faults if fault.start <= self.age < fault.end), default=self.age)
-        quiet = not any(over - 0.001 < fault.start < over + 3.0 for fault in faults)
+        quiet = not any(fault.start < over + 3.0 and fault.end > over + 0.001 for fault in faults)
         agent = self.agents.get(worker)
         if quiet and over - self.age <= 1.0 and agent is not None:
             mine = [number for number, port in agent.shell.links._links.items() if port.number == link]
@@ -250,6 +255,27 @@ class World:
         twin = Agent(self, worker, 1000 + boot)
         twin.start()
         self.clock.call_later(20.0, twin.shell.stop, "the twin left")
+
+    def _watch_pushes(self) -> None:
+        """O5: bytes that leave as a version of a buffer are those that were committed under it."""
+        link_up, digests = self.core.link_up, self.table._digest_of
+
+        def watched(link: int, name: str, now: float) -> None:
+            link_up(link, name, now)
+            peer = self.core.peers.get(link)
+            if peer is None:
+                return
+            begin = peer.outgoing.begin
+
+            def checked(transfer: Any) -> None:
+                wanted = digests.get((transfer.buffer, transfer.version))
+                if wanted is not None and body_digest([transfer.view]).hex() != wanted:
+                    raise AssertionError(f"O5: other bytes are sent as buffer {transfer.buffer} version {transfer.version}")
+                begin(transfer)
+
+            peer.outgoing.begin = checked  # type: ignore[method-assign]
+
+        self.core.link_up = watched  # type: ignore[method-assign]
 
     def _watch_commits(self) -> None:
         """O1: whatever is committed is what the kernel makes of the bytes that were committed before."""
