@@ -3,7 +3,7 @@
     python benchmarks/move_import.py [--pairs 3] [--small]
 
 The move runs as the example does, with its cursors in the target. What counts is the time from the start of its first
-import task to the end of its last one, validation left out, as the plan recorded it.
+import task to the end of its last one, validation left out, as the report of the run has it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def run_move(folder: Path, legacy: Path, name: str) -> float:
     target = f"{EXAMPLE / 'flight_log_move.py'}:{name}"
     command = [towline, "run", target, "--param", f"legacy={legacy}", "--plain", "--state", str(folder / "state")]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=600)
-    plan = folder / "state" / "plan.json"
-    tasks = [task for task in json.loads(plan.read_bytes())["tasks"] if task["module"].startswith("import.")]
+    [report] = folder.glob("state/runs/*/report.json")
+    tasks = [task for task in json.loads(report.read_bytes())["tasks"] if task["module"].startswith("import.")]
     moments = [datetime.fromisoformat(task[which]) for task in tasks for which in ("started_at", "finished_at")]
     return (max(moments) - min(moments)).total_seconds()
 

@@ -2,7 +2,7 @@
 
     python demo.py [--small] [--folder .demo]
 
-Everything happens below one folder, which is emptied first. Takes about a minute; ``--small`` moves January alone.
+Everything happens below one folder, which is emptied first. Takes one to two minutes; ``--small`` moves January alone.
 """
 
 from __future__ import annotations
