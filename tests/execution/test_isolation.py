@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import isolated_program
@@ -20,7 +21,12 @@ from towline import Options
 from towline.errors.running import ModuleTimeoutError, ProcessDiedError
 from towline.errors.values import RemoteModuleError
 from towline.execution import trees
+from towline.execution.isolation_calls import BodyCalls
+from towline.execution.isolation_messages import raw
 from towline.execution.run_request import RunRequest
+from towline.modules.doors import Attempt
+from towline.planning.records import PlannedTask
+from towline.state.memory import MemoryStore
 from towline.testing import clause
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX processes")
@@ -106,6 +112,36 @@ def test_every_door_is_the_nodes(folder: Path) -> None:
     assert run.events("progress")[-1]["total"] is None or run.events("progress")[-1]["done"] in (1, 5)
     cursor = json.loads(next(folder.rglob("cursors/doors.json")).read_text())
     assert (cursor["key"], cursor["totals"]["done"]) == (4, 5)
+
+
+@clause("RUN-32")
+def test_a_process_reaches_only_the_state_of_its_own_task_under_its_own_epoch() -> None:
+    """A body that outlives its claim, or lies, can write nothing that counts."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        row = PlannedTask(id="mine", module="mine")
+        attempt = Attempt(task_id="mine", module="mine", run_id="r", worker_id="w", workdir=Path(), epoch=2)
+        run: Any = SimpleNamespace(row=row, attempt=attempt)
+        nothing: Any = None
+        calls = BodyCalls(run, nothing, nothing, store, "00000001-00000000", lambda *_: None)
+
+        async def ask(door: str, **arguments: Any) -> Any:
+            return json.loads(bytes(await calls.answer(door, raw(arguments))))
+
+        for key in ("plan.json", "cursors/other.json", "steps/other/s.json", "results/mine.json"):
+            with pytest.raises(PermissionError):
+                await ask("state_write", key=key, data=b"{}", expect="anything")
+            with pytest.raises(PermissionError):
+                await ask("state_read", key=key)
+        with pytest.raises(PermissionError):
+            await ask("state_list", prefix="steps/")
+        version = await ask("state_write", key="steps/mine/s.json", data=b"{}", expect="absent")
+        assert (await ask("state_read", key="steps/mine/s.json"))["version"] == version
+        with pytest.raises(KeyError):
+            await ask("eval", code="1")
+
+    asyncio.run(main())
 
 
 @clause("SER-13", "SER-14")

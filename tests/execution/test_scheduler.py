@@ -127,6 +127,34 @@ def test_locks_of_a_task_passed_over_for_30_s_are_reserved() -> None:
     assert all(not 31 <= world.started[row.id] < 40 for row in [*xs, *ys])
 
 
+@clause("SCHED-10")
+def test_a_reservation_also_holds_against_tasks_that_become_ready_later() -> None:
+    """The stream that starves it may be a chain, whose next task was never waiting."""
+    rules = {
+        "both": ModuleRules(locks=frozenset({"x", "y"}), priority=1),
+        "x": ModuleRules(locks=frozenset({"x"})),
+        "y": ModuleRules(locks=frozenset({"y"})),
+    }
+    xs = [task(f"x{n}", *([f"x{n - 1}"] if n else []), module="x") for n in range(20)]
+    ys = [task(f"y{n}", *([f"y{n - 1}"] if n else []), module="y") for n in range(20)]
+    seconds = {row.id: 10.0 for row in xs} | {row.id: 7.0 for row in ys} | {"go": 1.0}
+
+    world = World(*xs, *ys, task("go"), task("both", "go"), rules=rules, seconds=seconds).run()
+
+    assert world.started["both"] == 40
+
+
+@clause("SCHED-02", "SCHED-11")
+def test_all_that_fits_starts_when_several_tickets_come_back_at_once() -> None:
+    """One ticket freed wakes one task; three wake three."""
+    rules = {"all": ModuleRules(pools={"db": 3}, priority=1), "one": ModuleRules(pools={"db": 1})}
+    rows = [task("all"), *[task(f"one{n}", module="one") for n in range(4)]]
+
+    world = World(*rows, rules=rules, pools={"db": 3}).run()
+
+    assert [world.started[f"one{n}"] for n in range(4)] == [1, 1, 1, 2]
+
+
 @clause("SCHED-11")
 def test_pools_are_counted_and_impossible_wishes_refused() -> None:
     """A task may take several tickets; more than exist could never start."""

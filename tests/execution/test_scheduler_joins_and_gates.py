@@ -220,6 +220,23 @@ def test_at_the_end_the_outcome_of_a_blocked_gate_may_be_looked_at() -> None:
     assert world.status == "blocked"
 
 
+@clause("PLAN-52")
+def test_what_was_let_go_at_the_end_does_not_count_twice() -> None:
+    """An operator cancels what is held while clean-up runs: the next clean-up still waits for the first."""
+    rows = [
+        task("gate", gate=True),
+        task("import", gates=("gate",)),
+        task("first", "import", always_run=True),
+        task("second", "import", "first", always_run=True),
+    ]
+    world = World(*rows, ends={"gate": "blocked"}, seconds={"first": 10})
+    world.at(5, StopAsked("operator", task=1))
+    world.run()
+
+    assert world.states["import"] == "cancelled"
+    assert world.started["second"] == 11
+
+
 @clause("PLAN-55")
 def test_a_gate_that_fails_blocks_like_any_required_dependency() -> None:
     """A failed export that a gate needs stops the import, also under keep_going."""
