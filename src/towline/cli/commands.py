@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from towline.cli.flags import run_flags, selection_flags, state_flag
+from towline.cli.flags import DURATION, run_flags, selection_flags, state_flag
+from towline.cli.together import together_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +28,7 @@ class _Group(click.Group):
         except click.UsageError as error:
             from towline.identity import suggestion
 
-            error.message = error.message.rstrip(".") + "." + suggestion(args[0], self.commands)
-            raise
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("towline")
+            raise click.UsageError(error.message.rstrip(".") + "." + suggestion(args[0], self.commands), ctx) from None
 
 
 @click.group(cls=_Group, context_settings=CONTEXT)
@@ -69,7 +63,7 @@ def _both(name: str) -> Callable[[F], F]:
 
         @functools.wraps(function)
         @click.pass_obj
-        def without_target(pipeline: SeenPipeline, **given: Any) -> Any:
+        def without_target(pipeline: SeenPipeline, /, **given: Any) -> Any:
             return function(pipeline, None, **given)
 
         params = list(getattr(function, "__click_params__", ()))
@@ -89,6 +83,7 @@ def target_argument(function: F) -> F:
 
 @_both("run")
 @run_flags
+@together_flags
 @selection_flags
 def run(pipeline: SeenPipeline, target: str | None, **given: Any) -> int:
     """Plan and run. Goes on where an interrupted run stopped."""
@@ -109,8 +104,22 @@ def resume(pipeline: SeenPipeline, target: str | None, **given: Any) -> int:
     return run_pipeline(pipeline, given | {"resume": True, "fresh": False})
 
 
+@_both("worker")
+@selection_flags
+@together_flags
+@click.option("--run-id", "run_id", help="The run to work for.")
+@click.option("--parallel", "parallel", type=click.IntRange(min=1), help="Bodies that run at once here.")
+def worker(pipeline: SeenPipeline, target: str | None, **given: Any) -> int:
+    """Work for a master elsewhere: claim its tasks, run them, publish what came of them."""
+    from towline.cli.running import serve_as_worker
+
+    return serve_as_worker(pipeline, given)
+
+
 @_both("plan")
-@click.option("--format", "form", type=click.Choice(["text", "json", "mermaid", "dot"]), default="text", help="How to write it.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "mermaid", "dot"]), default="text", help="How to write it."
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--resume", "resume", is_flag=True, help="What a resume would do.")
 @click.option("--fresh", "fresh", is_flag=True, help="What a fresh run would do.")
@@ -176,6 +185,31 @@ def why(task: str, state: str | None, as_json: bool) -> int:
     from towline.cli.why import explain
 
     return explain(task, state, as_json=as_json)
+
+
+@towline.command("artifacts")
+@click.argument("run")
+@click.argument("name", required=False)
+@click.option("--into", default=".", metavar="FOLDER", show_default=True, help="Where NAME is restored.")
+@state_flag
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+def artifacts(run: str, name: str | None, into: str, state: str | None, as_json: bool) -> int:
+    """List the artifacts of RUN (or `latest`), or fetch the one called NAME or TASK/NAME."""
+    from towline.cli.artifacts import list_artifacts
+
+    return list_artifacts(run, name, into, state, as_json=as_json)
+
+
+@towline.command("cancel")
+@click.argument("state")
+@click.option("--run-id", "run_id", help="Only if this run is the one that runs there.")
+@click.option("--task", "task", help="One task alone; needs the URL of a control plane.")
+@click.option("--wait", "wait_s", type=DURATION, default="120", show_default=True, help="How long to wait for its end.")
+def cancel(state: str, run_id: str | None, task: str | None, wait_s: float) -> int:
+    """Stop the run that owns the folder STATE; returns when it has ended."""
+    from towline.cli.cancel import cancel_run
+
+    return cancel_run(state, run_id, task, wait_s=wait_s)
 
 
 @towline.command("doctor")

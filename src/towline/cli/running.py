@@ -14,12 +14,16 @@ from towline.cli.failing import say
 from towline.cli.flags import refuse_contradictions
 from towline.cli.params import params_of
 from towline.cli.settings import choose, options_of, project_table, unknown_variables
+from towline.cli.together import is_worker, take_part, work
 from towline.execution.run_request import RunRequest
 from towline.planning.selection import split_names
 
 if TYPE_CHECKING:
     from towline.cli.seen import SeenPipeline
     from towline.execution.report import RunReport
+    from towline.views.consoles import Console
+
+TICK_S = 1.0
 
 FLAG_OF = {
     "parallel": "parallel",
@@ -69,19 +73,59 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
 def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
     """Run, show, and return the exit code of the run."""
     from towline.views.consoles import console_for
+    from towline.views.step_summary import append_summary
 
-    request = request_of(pipeline, given)
+    request = take_part(request_of(pipeline, given), given, os.environ)
+    if is_worker(request):
+        return work(pipeline, request)
     console = console_for(
-        sys.stdout, sys.stderr, os.environ, as_json=given.get("as_json", False), plain=given.get("plain", False)
+        sys.stdout,
+        sys.stderr,
+        os.environ,
+        as_json=given.get("as_json", False),
+        plain=given.get("plain", False),
+        defuse=request.options.ci_commands == "defuse",
     )
-    request = msgspec.structs.replace(request, watchers=(console.take,), greet=console.greet)
+    request = msgspec.structs.replace(
+        request,
+        watchers=(console.take,),
+        greet=console.greet,
+        look=console.look,
+        tell_secret=console.mask,
+        before_exit=console.close,
+    )
     try:
-        report, _ = asyncio.run(pipeline.run_for(request))
+        report = asyncio.run(_run_and_tick(pipeline, request, console))
     finally:
         console.close()
     console.finish(report)
+    trouble = append_summary(report, os.environ)
+    if trouble is not None:
+        say(f"warning: {trouble}")
     leave_if_abandoned(report)
     return report.exit_code
+
+
+async def _run_and_tick(pipeline: SeenPipeline, request: RunRequest, console: Console) -> RunReport:
+    """Run, and let the console show meanwhile what changes by time alone."""
+    ticking = asyncio.create_task(_tick(console))
+    try:
+        report, _ = await pipeline.run_for(request)
+    finally:
+        ticking.cancel()
+    return report
+
+
+async def _tick(console: Console) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        console.tick()
+
+
+def serve_as_worker(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
+    """Be a worker of the run that was named; returns the exit code."""
+    request = take_part(request_of(pipeline, given), given, os.environ, role="worker")
+    return work(pipeline, request)
 
 
 def leave_if_abandoned(report: RunReport) -> None:
@@ -94,8 +138,7 @@ def leave_if_abandoned(report: RunReport) -> None:
 
 def show_plan(pipeline: SeenPipeline, form: str, given: dict[str, Any]) -> int:
     """Write the plan to standard output."""
-    from towline.views.consoles import width_of
-    from towline.views.plain import write_lines
+    from towline.views.streams import width_of, write_lines
 
     request = request_of(pipeline, given)
     plan = asyncio.run(pipeline.plan_for(request))

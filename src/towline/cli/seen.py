@@ -50,6 +50,10 @@ class SeenPipeline(Protocol):
         """Run as asked; never raises for a failure of a task."""
         ...
 
+    async def work_for(self, request: RunRequest, run_id: str) -> int:
+        """Work for the master of a run; returns the exit code."""
+        ...
+
     def check_for(self, request: RunRequest) -> list[str]:
         """Name every problem that can be found without running anything."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,8 @@ from towline.execution.options import Options
 from towline.identity import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
@@ -29,6 +30,7 @@ KNOWN_ELSEWHERE = frozenset(
         "TOWLINE_REDIS_PASSWORD",
         "TOWLINE_REDIS_PASSWORD_FILE",
         "TOWLINE_RUN_ID",
+        "TOWLINE_INSTANCE",
         "TOWLINE_CAPABILITIES",
     }
 )
@@ -168,7 +170,9 @@ def project_table(start: Path) -> tuple[dict[str, Any], str]:
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("towline", {})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError("pyproject.toml", str(file), "the project", f"it cannot be read: {error}") from error
+            raise ConfigurationError(
+                "pyproject.toml", str(file), "the project", f"it cannot be read: {error}"
+            ) from error
         return dict(table), f"{file} [tool.towline]"
     return {}, "pyproject.toml"
 
@@ -177,8 +181,19 @@ def _read(setting: Setting, text: str, source: str) -> Any:
     try:
         return setting.read(text)
     except ValueError as error:
-        raise ConfigurationError(source, text, "the environment", f"it takes {error}") from None
+        where = "the environment" if source == setting.variable else source
+        raise ConfigurationError(
+            source if where == "the environment" else setting.name, text, where, f"it takes {error}"
+        ) from None
 
 
 def _from_table(setting: Setting, value: Any, source: str) -> Any:
-    return _read(setting, value, source) if isinstance(value, str) else value
+    """Take a value of TOML: text is read as that of a variable, else its kind must be the setting's."""
+    if isinstance(value, str):
+        return _read(setting, value, source)
+    read: Any = setting.read
+    kinds: dict[Any, tuple[type, ...]] = {truth: (bool,), whole: (int,), seconds: (int, float)}
+    if not isinstance(value, kinds.get(read, ())) or (isinstance(value, bool) and read is not truth):
+        words: dict[Any, str] = {truth: "true or false", whole: "a whole number", seconds: "a duration"}
+        raise ConfigurationError(setting.name, value, source, f"it takes {words.get(read, 'a text')}")
+    return value

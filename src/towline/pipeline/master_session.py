@@ -58,6 +58,12 @@ class MasterSession(Session):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.distributed: DistributedOptions = self.request.distributed
+        # Before the loop has anything to do: loading a client can take a second.
+        self._factory = factory_of(
+            self.distributed.coordinator,
+            poll_s=self.distributed.redis_poll_s,
+            lost_after_s=self.distributed.master_timeout_s,
+        )
         self._status = "failed"
         self._assigned: dict[str, TaskRun] = {}
         self._node: WorkerNode | None = None
@@ -70,7 +76,7 @@ class MasterSession(Session):
 
     async def _drive(self) -> str:
         options = self.distributed
-        factory = factory_of(options.coordinator, poll_s=options.redis_poll_s, lost_after_s=options.master_timeout_s)
+        factory = self._factory
         coordinator = await factory.create_master(self.run_id)
         master = Master(coordinator, self._opening(), options, self)
         self._master = master

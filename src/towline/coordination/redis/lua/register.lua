@@ -51,8 +51,9 @@ if worker then
 end
 local fits = {}
 for number = 0, tonumber(M.bucket_count) - 1 do
-  local clauses = string.match(call('HGET', BUCKETS, '#' .. num(number)), '^%d|%d+|(.*)$')
-  if fits_clauses(clauses, capabilities) then
+  -- A run that was cleaned up keeps its header alone: a late worker is let in, to be sent home by its first claim.
+  local facts = call('HGET', BUCKETS, '#' .. num(number))
+  if facts and fits_clauses(string.match(facts, '^%d|%d+|(.*)$'), capabilities) then
     fits[#fits + 1] = num(number)
   end
 end

@@ -1,0 +1,87 @@
+"""``run`` as one of several processes, and ``worker``: from flags to a role and an exit code (DIST-01 to 04)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from towline.cli.failing import say
+from towline.errors.configuration import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from towline.cli.seen import SeenPipeline
+    from towline.distributed.options import DistributedOptions
+    from towline.execution.options import Options
+    from towline.execution.run_request import RunRequest
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+BEATS_PER_TIMEOUT = 3
+"""Heartbeats within one worker timeout when that is shorter than usual."""
+
+
+def together_flags(function: F) -> F:
+    """How this process takes part in a run of several."""
+    coordinator = click.option("--coordinator", metavar="URL", help="What master and workers share: redis://HOST:PORT.")
+    instance = click.option("--instance", metavar="I/N", help="Which of N processes this is; 0 is the master.")
+    return coordinator(instance(function))
+
+
+def distributed_of(
+    given: Mapping[str, Any], environ: Mapping[str, str], options: Options, *, role: str = "auto"
+) -> DistributedOptions | None:
+    """Return the options of distributed mode; ``None`` when no coordinator is named (DIST-01).
+
+    Raises:
+        ConfigurationError: They contradict each other.
+    """
+    from towline.distributed.options import DistributedOptions, parse_instance
+
+    coordinator = given.get("coordinator") or environ.get("TOWLINE_COORDINATOR") or options.coordinator
+    instance = given.get("instance") or environ.get("TOWLINE_INSTANCE")
+    if not coordinator:
+        if instance or role == "worker":
+            raise ConfigurationError("coordinator", "missing", "no flag or variable", "name it with --coordinator URL")
+        return None
+    index, total = parse_instance(instance) if instance else (None, 1)
+    return DistributedOptions(
+        coordinator=coordinator,
+        role=role,  # type: ignore[arg-type]
+        index=index,
+        total=total,
+        worker_timeout_s=options.worker_timeout_s,
+        master_timeout_s=options.master_timeout_s,
+        heartbeat_interval_s=min(5.0, options.worker_timeout_s / BEATS_PER_TIMEOUT),
+    )
+
+
+def take_part(
+    request: RunRequest, given: Mapping[str, Any], environ: Mapping[str, str], *, role: str = "auto"
+) -> RunRequest:
+    """Return the request with its part in a run of several, and the run id that all share."""
+    from towline.distributed.options import shared_run_id
+
+    distributed = distributed_of(given, environ, request.options, role=role)
+    if distributed is None:
+        return request
+    run_id = shared_run_id(distributed, request.run_id, environ)
+    return msgspec.structs.replace(request, distributed=distributed, run_id=run_id)
+
+
+def is_worker(request: RunRequest) -> bool:
+    """Whether this process works for a master elsewhere."""
+    from towline.distributed.options import role_of
+
+    return request.distributed is not None and role_of(request.distributed) == "worker"
+
+
+def work(pipeline: SeenPipeline, request: RunRequest) -> int:
+    """Work for the master until the run has no more; returns the exit code."""
+    assert request.run_id is not None
+    say(f"worker for run {request.run_id}")
+    return asyncio.run(pipeline.work_for(request, request.run_id))

@@ -1,0 +1,83 @@
+"""Processes of one run over a real server, started and killed by a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROGRAM = HERE / "programs" / "spread.py"
+LIMIT_S = 40.0
+
+
+class Fleet:
+    """Master and workers of one run in a folder of the test's own."""
+
+    def __init__(self, folder: Path, url: str, run_id: str, *, sleep_s: float = 0.05, **given: Any) -> None:
+        self.folder, self.run_id = folder, run_id
+        self.given = {"coordinator": url, "run_id": run_id, "state": str(folder / "state"), **given}
+        self.environ = {
+            **os.environ,
+            "SPREAD_MARKS": str(folder),
+            "SPREAD_SLEEP": str(sleep_s),
+            "PYTHONPATH": str(HERE.parents[1] / "src"),
+        }
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, role: str, **more: Any) -> subprocess.Popen[str]:
+        """Start a process of the run."""
+        arguments = [sys.executable, str(HERE / "node.py"), role, str(PROGRAM), json.dumps({**self.given, **more})]
+        process = subprocess.Popen(
+            arguments, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder
+        )
+        self.processes.append(process)
+        return process
+
+    def worker(self, name: str, **more: Any) -> subprocess.Popen[str]:
+        """Start a worker."""
+        return self.start("worker", worker_id=name, **more)
+
+    def result(self, master: subprocess.Popen[str]) -> dict[str, Any]:
+        """Wait for the master and return what it reported."""
+        out, error = master.communicate(timeout=LIMIT_S)
+        assert out.strip(), error
+        result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+        return result
+
+    def ended(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        """Wait for a process; returns exit code and stderr."""
+        _, error = process.communicate(timeout=LIMIT_S)
+        return process.returncode, error
+
+    def starts(self) -> list[tuple[str, int]]:
+        """Which bodies have started, and in which process, in order."""
+        path = self.folder / "starts.txt"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [(name, int(pid)) for name, pid, _ in (line.split() for line in lines)]
+
+    def wait_for_start(self, name: str, count: int = 1) -> int:
+        """Wait until a body has started so often; returns the process of the last start."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            found = [pid for body, pid in self.starts() if body.startswith(name)]
+            if len(found) >= count:
+                return found[-1]
+            for process in self.processes:
+                if process.poll() not in (None, 0, -signal.SIGKILL):
+                    raise AssertionError(f"a process ended early: {process.stderr.read() if process.stderr else ''}")
+            assert time.monotonic() < deadline, f"{name} has not started: {self.starts()}"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.communicate()
