@@ -14,7 +14,7 @@ import msgspec
 from towline.cli.loading import load
 from towline.cli.settings import choose, project_table, unknown_variables
 from towline.execution.options import Options, default_parallelism, node_cores
-from towline.views.plain import write_lines
+from towline.views.streams import write_lines
 
 PACKAGES = (
     ("towline", ""),
@@ -72,7 +72,11 @@ def _lines(data: dict[str, Any]) -> list[str]:
     for one in data["installed"]:
         extra = f"  (extra {one['extra']})" if one["extra"] else ""
         lines.append(f"  {one['name']:<18} {one['version'] or 'not installed'}{extra}")
-    lines += ["", *(f"problem: {problem}" for problem in data["problems"])] if data["problems"] else ["", "no problems found"]
+    lines += (
+        ["", *(f"problem: {problem}" for problem in data["problems"])]
+        if data["problems"]
+        else ["", "no problems found"]
+    )
     return lines
 
 

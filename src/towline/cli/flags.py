@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 alone
     """Seconds, or ``5m``, or ``1h30m``."""
 
     name = "duration"
@@ -28,6 +28,9 @@ class _Duration(click.ParamType):
             self.fail(f"{value!r} is not {error}", param, ctx)
 
 
+DURATION = _Duration()
+
+
 def _apply(function: F, options: list[Callable[[F], F]]) -> F:
     for option in reversed(options):
         function = option(function)
@@ -39,14 +42,20 @@ def selection_flags(function: F) -> F:
     return _apply(
         function,
         [
-            click.option("--module", "-m", "modules", multiple=True, help="Only this module or task, and what it needs."),
+            click.option(
+                "--module", "-m", "modules", multiple=True, help="Only this module or task, and what it needs."
+            ),
             click.option("--skip", "skip", multiple=True, help="Leave out this module or task."),
             click.option("--category", "categories", multiple=True, help="Only this category, and what it needs."),
             click.option("--phase", "phases", multiple=True, help="Only this phase, and what it needs."),
             click.option("--param", "-p", "params", multiple=True, metavar="K=V", help="A parameter of the pipeline."),
             click.option("--state", metavar="URL", help="Where the plan lies. Default: .towline/<pipeline>."),
-            click.option("--capability", "capabilities", multiple=True, help="Something this machine has, for requires=."),
-            click.option("--no-cache", "no_cache", is_flag=True, default=None, help="Neither read nor write the cache."),
+            click.option(
+                "--capability", "capabilities", multiple=True, help="Something this machine has, for requires=."
+            ),
+            click.option(
+                "--no-cache", "no_cache", is_flag=True, default=None, help="Neither read nor write the cache."
+            ),
         ],
     )
 
@@ -56,18 +65,42 @@ def run_flags(function: F) -> F:
     return _apply(
         function,
         [
-            click.option("--resume", "resume", is_flag=True, help="Go on with the earlier plan, whatever it ended with."),
-            click.option("--fresh", "fresh", is_flag=True, help="Drop the earlier plan, cursors and results; start anew."),
-            click.option("--retry-failed", "retry_failed", is_flag=True, help="On a resume, run every failed task again."),
+            click.option(
+                "--resume", "resume", is_flag=True, help="Go on with the earlier plan, whatever it ended with."
+            ),
+            click.option(
+                "--fresh", "fresh", is_flag=True, help="Drop the earlier plan, cursors and results; start anew."
+            ),
+            click.option(
+                "--retry-failed", "retry_failed", is_flag=True, help="On a resume, run every failed task again."
+            ),
             click.option("--keep-failed", "keep_failed", is_flag=True, help="On a resume, leave failed tasks failed."),
-            click.option("--keep-going", "keep_going", is_flag=True, default=None, help="After a failure, run what does not depend on it."),
+            click.option(
+                "--keep-going",
+                "keep_going",
+                is_flag=True,
+                default=None,
+                help="After a failure, run what does not depend on it.",
+            ),
             click.option("--parallel", "parallel", type=click.IntRange(min=1), help="Bodies that run at once."),
-            click.option("--module-timeout", "module_timeout", type=_Duration(), help="Default timeout of a module."),
+            click.option("--module-timeout", "module_timeout", type=DURATION, help="Default timeout of a module."),
             click.option("--run-id", "run_id", help="The name of this run; generated unless given."),
             click.option("--durability", type=click.Choice(["process", "power"]), help="What the plan survives."),
             click.option("--schedule", type=click.Choice(["eager", "tiers"]), help="When a task may start."),
-            click.option("--strict-values", "strict_values", is_flag=True, default=None, help="Decode inputs anew for each reader."),
-            click.option("--dry-run", "dry_run", is_flag=True, default=None, help="Run bodies, but none of their commands; keep nothing."),
+            click.option(
+                "--strict-values",
+                "strict_values",
+                is_flag=True,
+                default=None,
+                help="Decode inputs anew for each reader.",
+            ),
+            click.option(
+                "--dry-run",
+                "dry_run",
+                is_flag=True,
+                default=None,
+                help="Run bodies, but none of their commands; keep nothing.",
+            ),
             click.option("--json", "as_json", is_flag=True, help="Write every event as a line of JSON."),
             click.option("--plain", is_flag=True, help="Plain lines, no live view."),
             click.option("--report", metavar="PATH", help="Also write the report here."),

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.cli.failing import say
+from towline.cli.owners import living_owner
 from towline.cli.states import log_of, read_plan, read_reports, roots
-from towline.errors.configuration import ConfigurationError
+from towline.errors.configuration import UnknownNameError
 from towline.identity import suggestion
-from towline.views.consoles import width_of
-from towline.views.final import final_lines
-from towline.views.plain import write_lines
-from towline.views.words import counts_words, duration_words
+from towline.views.final import final_lines, is_changed
+from towline.views.streams import width_of, write_lines, write_raw
+from towline.views.words import counts_words, duration_words, reason_words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from towline.execution.report import RunReport, TaskReport
-
-SLOWER_SHARE, SLOWER_S = 0.2, 1.0
-"""A duration counts as changed above 20 % and 1 s (REP-06)."""
+    from towline.planning.records import PlanDocument
 
 
 def list_runs(state: str | None, *, as_json: bool, limit: int) -> int:
@@ -38,7 +36,7 @@ def list_runs(state: str | None, *, as_json: bool, limit: int) -> int:
     rows.sort(key=lambda row: row["started_at"], reverse=True)
     rows = rows[:limit]
     if as_json:
-        _write_json({"runs": rows})
+        write_json({"runs": rows})
         return 0
     width = max((len(row["run_id"]) for row in rows), default=0)
     lines = [
@@ -67,40 +65,82 @@ def _unreported(root: Path, reported: set[str]) -> list[dict[str, Any]]:
     document = read_plan(root)
     if document is None or document.run_id in reported:
         return []
-    counts: dict[str, int] = {}
-    for task in document.tasks:
-        if not task.join:
-            counts[task.state] = counts.get(task.state, 0) + 1
     return [
         {
             "run_id": document.run_id,
             "pipeline": document.pipeline,
-            "state": f"{document.run_state} or interrupted",
+            "state": _state_of(document, root),
             "exit_code": None,
-            "started_at": document.updated_at,
+            "started_at": document.owner.since if document.owner else document.created_at,
             "duration_s": None,
-            "counts": counts,
+            "counts": _counts(document),
         }
     ]
 
 
+def _state_of(document: PlanDocument, root: Path) -> str:
+    """A run that ended says so itself; one that did not is running only while its process lives."""
+    if document.run_state in ("succeeded", "failed", "cancelled"):
+        return document.run_state
+    return "running" if living_owner(root) is not None else "interrupted"
+
+
+def _counts(document: PlanDocument) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for task in document.tasks:
+        if not task.join:
+            counts[task.state] = counts.get(task.state, 0) + 1
+    return counts
+
+
 def show_run(run: str, task: str | None, state: str | None, *, as_json: bool) -> int:
-    """Show one run, or one task of it with its log."""
-    report, root = _find(run, state)
+    """Show one run, or one task of it with its log; a run without a report is shown from its plan."""
+    if task is None and _show_unreported(run, state, as_json=as_json):
+        return 0
+    report, root = find_report(run, state)
     if task is not None:
         return _show_task(report, root, task, as_json=as_json)
     if as_json:
-        _write_json(report)
+        write_json(report)
         return 0
     write_lines(sys.stdout, final_lines(report, width_of(sys.stdout, os.environ)))
     return 0
+
+
+def _show_unreported(run: str, state: str | None, *, as_json: bool) -> bool:
+    """Show a run that is running, or died before its report; says whether it was one."""
+    for root in roots(state):
+        reports, _ = read_reports(root)
+        newest = max((report.started_at for report in reports), default="")
+        found = _unreported(root, {report.run_id for report in reports})
+        if not found or (found[0]["run_id"] != run and not (run == "latest" and found[0]["started_at"] > newest)):
+            continue
+        document = read_plan(root)
+        assert document is not None
+        rows = [{"id": task.id, "state": task.state, "reason": task.reason} for task in document.tasks if not task.join]
+        if as_json:
+            write_json(found[0] | {"tasks": rows})
+            return True
+        width = max((len(row["id"] or "") for row in rows), default=0)
+        lines = []
+        for one in document.tasks:
+            if not one.join:
+                why = reason_words(one.reason, one.reason_text, one.blocked_by)
+                lines.append(f"{one.id:<{width}}  {one.state.replace('_', ' '):<9}  {why}".rstrip())
+        head = found[0]
+        lines += ["", f"{head['pipeline']} {head['run_id']} {head['state']}: {counts_words(head['counts'])}"]
+        if head["state"] == "interrupted":
+            lines.append("Its process is gone. Run it again to go on where it was.")
+        write_lines(sys.stdout, lines)
+        return True
+    return False
 
 
 def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> int:
     shown = _task(report, task)
     log = log_of(root, report.run_id, shown.id)
     if as_json:
-        _write_json({"task": msgspec.to_builtins(shown), "log": log})
+        write_json({"task": msgspec.to_builtins(shown), "log": log})
         return 0
     lines = [f"{name}: {value}" for name, value in msgspec.to_builtins(shown).items()]
     lines += ["", *(log.rstrip("\n").split("\n") if log else ["(it wrote no log)"])]
@@ -110,8 +150,8 @@ def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> in
 
 def diff_runs(before: str, after: str, state: str | None, *, as_json: bool) -> int:
     """Compare two runs task by task."""
-    first, _ = _find(before, state)
-    second, _ = _find(after, state)
+    first, _ = find_report(before, state)
+    second, _ = find_report(after, state)
     old, new = ({task.id: task for task in report.tasks} for report in (first, second))
     data: dict[str, Any] = {
         "added": sorted(new.keys() - old.keys()),
@@ -124,11 +164,11 @@ def diff_runs(before: str, after: str, state: str | None, *, as_json: bool) -> i
         "duration": [
             {"task": id, "before_s": old[id].duration_s, "after_s": new[id].duration_s}
             for id in new
-            if id in old and _is_changed(old[id].duration_s, new[id].duration_s)
+            if id in old and is_changed(old[id].duration_s, new[id].duration_s)
         ],
     }
     if as_json:
-        _write_json(data)
+        write_json(data)
         return 0
     lines = [f"added: {id}" for id in data["added"]] + [f"gone: {id}" for id in data["gone"]]
     lines += [f"{one['task']}: {one['before']} -> {one['after']}" for one in data["state"]]
@@ -140,18 +180,11 @@ def diff_runs(before: str, after: str, state: str | None, *, as_json: bool) -> i
     return 0
 
 
-def _is_changed(before: float | None, after: float | None) -> bool:
-    if before is None or after is None:
-        return False
-    change = abs(after - before)
-    return change > SLOWER_S and change > SLOWER_SHARE * before
-
-
-def _find(run: str, state: str | None) -> tuple[RunReport, Path]:
+def find_report(run: str, state: str | None) -> tuple[RunReport, Path]:
     """Find a run by its id, or the latest one.
 
     Raises:
-        ConfigurationError: There is no such run; names the nearest.
+        UnknownNameError: There is no such run; names the nearest.
     """
     found = [(report, root) for root in roots(state) for report in read_reports(root)[0]]
     found.sort(key=lambda one: one[0].started_at, reverse=True)
@@ -161,16 +194,20 @@ def _find(run: str, state: str | None) -> tuple[RunReport, Path]:
         if report.run_id == run:
             return report, root
     known = [report.run_id for report, _ in found]
-    raise ConfigurationError("RUN", run, "given", f"no report of such a run is kept here.{suggestion(run, known)}".rstrip("."))
+    hint = suggestion(run, known) or "`towline runs` lists those that are kept."
+    raise UnknownNameError("run", run, "this folder", hint)
 
 
 def _task(report: RunReport, task: str) -> TaskReport:
-    for one in report.tasks:
-        if one.id == task:
-            return one
+    for same in (str, str.casefold):
+        found = [one for one in report.tasks if same(one.id) == same(task)]
+        if len(found) == 1:
+            return found[0]
     known = [one.id for one in report.tasks]
-    raise ConfigurationError("--task", task, "flag", f"{report.run_id} has no such task.{suggestion(task, known)}".rstrip("."))
+    hint = suggestion(task, known) or f"`towline show {report.run_id}` lists them."
+    raise UnknownNameError("task", task, f"run {report.run_id}", hint)
 
 
-def _write_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+def write_json(value: Any) -> None:
+    """Write one JSON document to standard output."""
+    write_raw(sys.stdout, msgspec.json.encode(value).decode() + "\n")

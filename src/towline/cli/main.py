@@ -32,7 +32,7 @@ def _run(command: object, name: str, argv: Sequence[str] | None, pipeline: SeenP
     """Carry out a command; every error becomes one message and an exit code (CLI-06, CLI-12)."""
     import click
 
-    from towline.cli.failing import exit_code_of
+    from towline.cli.failing import exit_code_of, say, usage_text
 
     assert isinstance(command, click.Group)
     given = list(sys.argv[1:] if argv is None else argv)
@@ -42,13 +42,24 @@ def _run(command: object, name: str, argv: Sequence[str] | None, pipeline: SeenP
     except click.exceptions.Abort:
         code = 130
     except click.ClickException as error:
-        error.show(file=sys.stderr)
+        say(usage_text(error))
         code = error.exit_code
-    except BaseException as error:  # noqa: BLE001 - the last handler: a message and a code for whatever came
+    except BaseException as error:  # the last handler: a message and a code for whatever came
         if isinstance(error, SystemExit):
             raise
         code = exit_code_of(error)
+    _flush_output()
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _flush_output() -> None:
+    """Flush while a reader that has left (``| head``) can be told from a failure (REP-13)."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        from towline.views.streams import silence
+
+        silence(sys.stdout)
 
 
 def _refuse_surrogates(argv: Sequence[str]) -> None:

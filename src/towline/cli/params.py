@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from towline.errors.configuration import ConfigurationError
+from towline.errors.configuration import ConfigurationError, UnknownNameError
 from towline.identity import suggestion
 from towline.masking import Secret
 
@@ -20,13 +20,16 @@ def params_of(kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str
     """Make the parameters of a run; ``None`` when nothing was given and the type's defaults hold.
 
     Raises:
-        ConfigurationError: Unknown names (all together), a value of the wrong form, a secret as a flag.
+        UnknownNameError: Names that the pipeline does not declare, all together.
+        ConfigurationError: A value of the wrong form, a secret as a flag.
     """
     given = _from_flags(flags)
-    variables = {name[len(VARIABLE) :].casefold(): value for name, value in environ.items() if name.startswith(VARIABLE)}
+    variables = {
+        name[len(VARIABLE) :].casefold(): value for name, value in environ.items() if name.startswith(VARIABLE)
+    }
     if kind is None:
         if given:
-            raise ConfigurationError("--param", ", ".join(given), "flag", "the pipeline declares no params=")
+            raise UnknownNameError("parameter", ", ".join(given), "this pipeline", "It declares no params=.")
         return None
     hints = get_type_hints(kind)
     names = {name.casefold(): name for name in hints}
@@ -34,7 +37,8 @@ def params_of(kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str
     wrong += [f"{VARIABLE}{name.upper()}" for name in variables if name not in names]
     if wrong:
         near = "".join(suggestion(name.removeprefix(VARIABLE).casefold(), names) for name in wrong[:1])
-        raise ConfigurationError("--param", ", ".join(wrong), "given", f"known are {', '.join(sorted(hints))}.{near}".rstrip("."))
+        known = f"It has {', '.join(sorted(hints))}."
+        raise UnknownNameError("parameter", ", ".join(wrong), "this pipeline", known + near)
     texts = {names[name]: (value, f"{VARIABLE}{name.upper()}") for name, value in variables.items()}
     texts |= {names[name.casefold()]: (value, f"--param {name}") for name, value in given.items()}
     if not texts:
@@ -51,7 +55,9 @@ def params_of(kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str
     try:
         return kind(**values)
     except Exception as error:
-        raise ConfigurationError("--param", ", ".join(texts), "given", f"a {kind.__name__} cannot be made: {error}") from error
+        raise ConfigurationError(
+            "--param", ", ".join(texts), "given", f"a {kind.__name__} cannot be made: {error}"
+        ) from error
 
 
 def _from_flags(flags: Sequence[str]) -> dict[str, str]:
@@ -72,4 +78,6 @@ def _value(kind: Any, text: str, source: str) -> Any:
         try:
             return msgspec.json.decode(text.encode(), type=kind)
         except (msgspec.MsgspecError, TypeError):
-            raise ConfigurationError(source, text, "given", f"it is no {getattr(kind, '__name__', kind)}: {first}") from None
+            raise ConfigurationError(
+                source, text, "given", f"it is no {getattr(kind, '__name__', kind)}: {first}"
+            ) from None

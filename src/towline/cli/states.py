@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from towline.errors.configuration import ConfigurationError
+from towline.errors.configuration import NothingHereError
 from towline.execution.report import RunReport
 from towline.planning.live import LivePlan
 from towline.planning.loading import decode_document, replay
@@ -26,18 +26,21 @@ def roots(state: str | None) -> list[Path]:
     """Find the state roots that are meant: the one that is named, or every pipeline's below ``.towline``.
 
     Raises:
-        ConfigurationError: There is none.
+        NothingHereError: There is none.
     """
     if state is not None:
         folder = Path(state)
         if not folder.is_dir():
-            raise ConfigurationError("--state", state, "flag", "there is no such folder")
+            raise NothingHereError(state)
         return [folder]
     base = Path(STATE_FOLDER)
-    found = [one for one in sorted(base.iterdir()) if one.is_dir() and one.name not in NOT_PIPELINES] if base.is_dir() else []
+    found = (
+        [one for one in sorted(base.iterdir()) if one.is_dir() and one.name not in NOT_PIPELINES]
+        if base.is_dir()
+        else []
+    )
     if not found:
-        advice = "nothing ran in this folder yet; go to where the run was started, or name the state"
-        raise ConfigurationError("--state", str(base), "default", advice)
+        raise NothingHereError(str(base.resolve()))
     return found
 
 

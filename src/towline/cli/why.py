@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.cli.states import read_plan, roots
-from towline.errors.configuration import ConfigurationError
+from towline.errors.configuration import AmbiguousNameError, UnknownNameError
 from towline.identity import suggestion
 from towline.planning.why import explain_task
-from towline.views.plain import write_lines
+from towline.views.streams import write_lines
 
 if TYPE_CHECKING:
     from towline.planning.records import PlanDocument, PlannedTask
@@ -35,7 +35,7 @@ def _find(task: str, state: str | None) -> tuple[PlanDocument, PlannedTask]:
     """Find a task in the plans of this folder, without case where that is unambiguous.
 
     Raises:
-        ConfigurationError: No plan has it, or several have; names the nearest, or the state roots.
+        UnknownNameError, AmbiguousNameError: No plan has it, or several have.
     """
     known: list[str] = []
     found: list[tuple[Any, PlanDocument, PlannedTask]] = []
@@ -54,7 +54,6 @@ def _find(task: str, state: str | None) -> tuple[PlanDocument, PlannedTask]:
     if len(found) == 1:
         return found[0][1], found[0][2]
     if found:
-        listed = ", ".join(f"--state {root}" for root, _, _ in found)
-        raise ConfigurationError("TASK", task, "given", f"several plans have such a task: name one of {listed}")
-    advice = f"no plan here has such a task.{suggestion(task, known)}".rstrip(".")
-    raise ConfigurationError("TASK", task, "given", advice)
+        raise AmbiguousNameError("task", task, tuple(f"--state {root}" for root, _, _ in found))
+    hint = suggestion(task, known) or "`towline show` lists the tasks."
+    raise UnknownNameError("task", task, "the plans of this folder" if state is None else f"the plan in {state}", hint)

@@ -13,7 +13,13 @@ from towline.errors.commands import (
     CommandTimeoutError,
     UnsafeArgumentError,
 )
-from towline.errors.configuration import ConfigurationError
+from towline.errors.configuration import (
+    AmbiguousNameError,
+    CancelError,
+    ConfigurationError,
+    NothingHereError,
+    UnknownNameError,
+)
 from towline.errors.cursors import (
     CursorCorruptError,
     CursorOrderError,
@@ -88,6 +94,7 @@ from towline.errors.values import (
 from towline.errors.virtual_time import RealTimeError, SignalPointError, VirtualDeadlockError
 
 __all__ = [
+    "AmbiguousNameError",
     "ArtifactCorruptError",
     "ArtifactError",
     "ArtifactMissingError",
@@ -95,6 +102,7 @@ __all__ = [
     "BufferBusyError",
     "BufferReleasedError",
     "BufferTypeError",
+    "CancelError",
     "CommandFailedError",
     "CommandNotFoundError",
     "CommandTimeoutError",
@@ -119,6 +127,7 @@ __all__ = [
     "KernelFailedError",
     "KernelTimeoutError",
     "ModuleTimeoutError",
+    "NothingHereError",
     "OffloadError",
     "OffloadUnavailableError",
     "OtherProgramError",
@@ -159,6 +168,7 @@ __all__ = [
     "UndeclaredDependencyError",
     "UnfinishedPlanError",
     "UnknownKernelError",
+    "UnknownNameError",
     "UnregisteredBufferError",
     "UnsafeArchiveError",
     "UnsafeArgumentError",

@@ -43,6 +43,8 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempt: int = 0
     worker_id: str | None = None
     notes: tuple[str, ...] = ()
+    log_tail: tuple[str, ...] = ()
+    """Of the root failure: the last 40 lines of its log."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

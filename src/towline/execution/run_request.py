@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
+from towline.events.records import Event
+from towline.execution.look import RunLook
 from towline.execution.options import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from towline.events.records import Event
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +21,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``modules``, ``skip``, ``categories``, ``phases``: the selection (PLAN-48). ``workdir``: where bodies
     run and patterns start; ``None`` is the current directory.
     ``capabilities``: what this machine has, as its operator says. ``greet`` is told what the start does with
-    an earlier plan, and why, before anything runs. ``by_main``: the process belongs to this run: it handles signals and may leave by ``os._exit``.
+    an earlier plan, and why, before anything runs. ``by_main``: the process belongs to this run: it handles
+    signals and may leave by ``os._exit``. ``look`` is given the door to ask the run what tasks wait for, before
+    its first event; ``tell_secret`` every value that is to be masked, in any thread; ``before_exit`` is called
+    when the process is about to leave by ``os._exit``, in any thread.
     """
 
     params: Any = None
@@ -45,3 +46,6 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``DistributedOptions``: take part in a run of several processes (DIST-01)."""
     greet: Callable[[str], None] | None = None
     watchers: tuple[Callable[[Sequence[Event]], None], ...] = ()
+    look: Callable[[RunLook], None] | None = None
+    tell_secret: Callable[[str], None] | None = None
+    before_exit: Callable[[], None] | None = None

@@ -10,7 +10,7 @@ from towline.errors.secrets import SecretError, SecretLimitError
 from towline.masking.secret import MASK, Secret, read_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ahocorasick_rs import AhoCorasick
 
@@ -26,10 +26,12 @@ class Masker:
     """Knows the secrets of a process and masks text; made once, used by every thread.
 
     Until something is registered ``mask`` gives its text back at once. The automaton is built at the first
-    text after a registration: a hundred secrets in a row cost one build.
+    text after a registration: a hundred secrets in a row cost one build. ``tell`` hears of each new value
+    in the thread that registers it: the log viewer of a CI system is told to hide it too (SEC-08).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        self._tell = tell
         self._values: dict[str, None] = {}
         self._forms: dict[str, bool] = {}  # form -> whether it needs to stand apart
         self._compiled: CompiledForms | None = None
@@ -70,6 +72,8 @@ class Masker:
             self._stale = True
             warn = short and not self._warned
             self._warned = self._warned or short
+        if self._tell is not None:
+            self._tell(value)
         if warn:
             import logging
 

@@ -19,7 +19,7 @@ from towline.execution.report import (
 )
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
-from towline.pipeline.durations import forget_old_runs, previous_of, read_heads, write_report
+from towline.pipeline.durations import forget_old_runs, log_tail, previous_of, read_heads, write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         previous=previous,
         counts=dict(sorted(counts.items())),
         metrics=metrics,
-        failures=_failures(session, rows),
+        failures=_failures(session, rows, root),
         findings=tuple(findings),
         tasks=tuple(reports),
         commands=session.command_count,
@@ -138,10 +138,10 @@ def _task_report(
     )
 
 
-def _failures(session: Session, rows: list[PlannedTask]) -> tuple[FailureReport, ...]:
+def _failures(session: Session, rows: list[PlannedTask], root: Path | None) -> tuple[FailureReport, ...]:
     """The failures that were not ignored, in journal order: the root first (RUN-49)."""
     mask = session.masker.mask
-    failures = []
+    failures: list[FailureReport] = []
     for position in session.ended_tasks.failed:
         outcome = session.outcome_of(position)
         if not isinstance(outcome, Failed | TimedOut) or outcome.ignored:
@@ -157,6 +157,11 @@ def _failures(session: Session, rows: list[PlannedTask]) -> tuple[FailureReport,
                 attempt=outcome.attempts,
                 worker_id=outcome.worker_id,
                 notes=tuple(mask(note) for note in error.notes),
+                log_tail=(
+                    log_tail(root / "runs" / session.run_id, outcome.task_id)
+                    if root is not None and not failures
+                    else ()
+                ),
             )
         )
     return tuple(failures)

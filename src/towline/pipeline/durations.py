@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from towline.clock import moment
 from towline.execution.report import PreviousRun, RunReport
+from towline.identity import segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +20,15 @@ if TYPE_CHECKING:
 
 REPORTS_KEPT = 20
 """Reports per pipeline (REP-04)."""
+
+REPORTS_KEPT_ALL = 200
+"""Reports of all pipelines of a folder together."""
+
+ESTIMATE_AGE_S = 90 * 24 * 3600.0
+"""Older reports tell nothing of how long a task takes today (REP-08)."""
+
+LOG_TAIL_LINES, LOG_TAIL_BYTES = 40, 64 * 1024
+"""What a report repeats of the log of the root failure (REP-07)."""
 
 RUNS_COUNTED = 5
 """An estimate is the median of this many executed successes (REP-08)."""
@@ -37,7 +49,10 @@ class ReportHead(msgspec.Struct):
     status: str
     started_at: str = ""
     duration_s: float = 0.0
+    schema: int = 1
     tasks: list[_TaskHead] = []
+    folder: str = ""
+    """Where it was found; what the file itself says of that does not count."""
 
 
 def read_heads(root: Path) -> list[ReportHead]:
@@ -45,22 +60,30 @@ def read_heads(root: Path) -> list[ReportHead]:
     heads = []
     for file in root.glob("runs/*/report.json"):
         try:
-            heads.append(msgspec.json.decode(file.read_bytes(), type=ReportHead))
+            head = msgspec.json.decode(file.read_bytes(), type=ReportHead)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue  # a report is for people; `towline runs` says which one is damaged
+        if head.schema == 1:
+            head.folder = str(file.parent)
+            heads.append(head)
     heads.sort(key=lambda head: head.started_at, reverse=True)
     return heads
 
 
-def estimates_of(root: Path) -> dict[str, float]:
-    """Return seconds by task id and by module name: the median of the last 5 executed successes of each."""
-    return estimates_from(read_heads(root)) if root.is_dir() else {}
+def estimates_of(root: Path, now: float) -> dict[str, float]:
+    """Return seconds by task id and by module name: the median of the last 5 executed successes of each.
+
+    ``now``: wall time; what is older than 90 days no longer counts.
+    """
+    return estimates_from(read_heads(root), moment(now - ESTIMATE_AGE_S)) if root.is_dir() else {}
 
 
-def estimates_from(heads: Iterable[ReportHead]) -> dict[str, float]:
-    """Work out estimates from reports, newest first."""
+def estimates_from(heads: Iterable[ReportHead], since: str = "") -> dict[str, float]:
+    """Work out estimates from reports, newest first, that began after a moment."""
     known: dict[str, list[float]] = defaultdict(list)
     for head in heads:
+        if head.started_at < since:
+            break
         for task in head.tasks:
             if task.state != "succeeded" or task.origin != "executed" or task.duration_s is None:
                 continue
@@ -94,7 +117,39 @@ def write_report(folder: Path, report: RunReport) -> str:
 
 
 def forget_old_runs(root: Path, keep: str) -> None:
-    """Remove the folders of runs whose reports fell out of the 20 newest; unfinished runs stay (REP-04)."""
+    """Remove the folders of runs whose reports fell out: of the 20 newest here, of the 200 newest beside (REP-04).
+
+    A run without a report is not finished and stays, as does the latest of each pipeline, which may be
+    gone on with. ``keep``: the run that ends now.
+    """
     for head in read_heads(root)[REPORTS_KEPT:]:
         if head.run_id != keep:
-            shutil.rmtree(root / "runs" / head.run_id, ignore_errors=True)
+            shutil.rmtree(head.folder, ignore_errors=True)
+    if root.parent.name == ".towline":
+        _forget_beyond_all(root.parent)
+
+
+def _forget_beyond_all(folder: Path) -> None:
+    """Remove the oldest runs of all pipelines of a folder; told by the files' times, for reading them all is slow."""
+    by_pipeline: dict[Path, list[tuple[float, Path]]] = defaultdict(list)
+    for file in folder.glob("*/runs/*/report.json"):
+        with suppress(OSError):
+            by_pipeline[file.parents[2]].append((file.stat().st_mtime, file.parent))
+    if sum(map(len, by_pipeline.values())) <= REPORTS_KEPT_ALL:
+        return
+    runs = [run for found in by_pipeline.values() for run in sorted(found, reverse=True)[1:]]
+    for _, run in sorted(runs, reverse=True)[REPORTS_KEPT_ALL - len(by_pipeline) :]:
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def log_tail(folder: Path, task: str, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
+    """Read the last lines of a task's log in a run's folder; empty where there is none."""
+    try:
+        with (folder / "log" / f"{segment(task)}.txt").open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - LOG_TAIL_BYTES))
+            found = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ()
+    texts = [line.split(" ", 3)[-1] for line in found[1 if size > LOG_TAIL_BYTES else 0 :]]
+    return tuple(texts[-lines:])

@@ -170,7 +170,7 @@ async def _take(
         )
         decision = decide(found, wanted)
         holder = PlanOwner(id=name, host=owner.host, pid=owner.pid, epoch=ownership.epoch, since=at)
-        opening = _Opening(store, plan_file, ownership, built, request, run_id, holder, at)
+        opening = _Opening(store, plan_file, ownership, built, request, run_id, holder, clock.now())
         opened = await opening.carry_out(decision, found, plan, skips)
     except BaseException:
         await ownership.release()
@@ -190,11 +190,11 @@ class _Opening:
         request: RunRequest,
         run_id: str,
         holder: PlanOwner,
-        at: str,
+        now: float,
     ) -> None:
         self._store, self._file, self._ownership = store, plan_file, ownership
         self._built, self._request, self._run_id = built, request, run_id
-        self._holder, self._at = holder, at
+        self._holder, self._now, self._at = holder, now, moment(now)
 
     async def carry_out(
         self, decision: Decision, found: Found, plan: LivePlan | None, skips: dict[int, Outcome[Any]]
@@ -226,7 +226,7 @@ class _Opening:
             words=decision.words,
             resumed_from=plan.document.run_id if decision.action != "build" and plan else None,
             announcements=announcements,
-            estimates=estimates_of(Path(self._store.name)) if os.path.isabs(self._store.name) else {},
+            estimates=estimates_of(Path(self._store.name), self._now) if os.path.isabs(self._store.name) else {},
             selection=selection.chosen,
             decisions=decisions,
         )

@@ -154,8 +154,8 @@ class Pipeline(Generic[Params]):
 
         return await preview(self.program, request)
 
-    def check_for(self, request: RunRequest) -> list[str]:
-        """Name every problem that can be found without running anything (CLI-11)."""
+    def check_for(self, request: RunRequest) -> tuple[list[str], list[str]]:
+        """Find problems and doubtful things without running anything (CLI-11)."""
         from towline.pipeline.preview import problems_of
 
         return problems_of(self.program, request)

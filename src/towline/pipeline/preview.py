@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from towline.clock import SystemClock
 from towline.errors.planning import PlanBuildError
 from towline.errors.root import TowlineError
 from towline.execution.forecast import forecast
 from towline.execution.node import Node, known_skips
+from towline.modules.outcomes import Reason
+from towline.modules.spec import ModuleRef
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
 from towline.pipeline.opening import state_url
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from towline.execution.forecast import Forecast
     from towline.execution.run_request import RunRequest
-    from towline.modules.outcomes import Reason
     from towline.pipeline.program import Program
     from towline.planning.built import BuiltPlan
     from towline.planning.plan import Verdict
@@ -46,13 +47,11 @@ async def preview(program: Program, request: RunRequest) -> Plan:
     params = program.params_for(request.params)
     built = program.build(params, request.options, must_travel=request.options.strict_values)
     node = Node(params, request.workdir or Path.cwd(), os.environ, request.capabilities)
-    rows = await _rows(program, request, built)
-    choice = Choice(
-        modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases
-    )
+    rows, reconciled = await _rows(program, request, built)
+    choice = Choice(modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases)
     selection = select(rows, built.specs, built.phases, choice)
     skips = {place: outcome.reason for place, outcome in known_skips(built, node).items() if outcome.reason is not None}
-    estimates = estimates_of(Path(state_url(program, request)))
+    estimates = estimates_of(Path(state_url(program, request)), SystemClock().now())
     seen = forecast(
         rows,
         rules_of(built.specs),
@@ -62,14 +61,24 @@ async def preview(program: Program, request: RunRequest) -> Plan:
         skips={place: reason.text for place, reason in skips.items()},
     )
     verdicts, reasons = _verdicts(rows, built, selection, skips, seen)
-    return shown_plan(program.name, rows, phases=built.phases, decisions=verdicts, reasons=reasons, estimates=estimates)
+    return shown_plan(
+        program.name,
+        rows,
+        phases=built.phases,
+        decisions=verdicts,
+        reasons=reasons,
+        estimates=estimates,
+        reconciled=reconciled,
+    )
 
 
-async def _rows(program: Program, request: RunRequest, built: BuiltPlan) -> Sequence[PlannedTask]:
-    """The rows as a start would find or make them; the state is only read."""
+async def _rows(
+    program: Program, request: RunRequest, built: BuiltPlan
+) -> tuple[Sequence[PlannedTask], dict[str, tuple[str, ...]]]:
+    """The rows as a start would find or make them, and what became of an earlier plan; the state is only read."""
     url = state_url(program, request)
-    if ":" not in url[2:] and not Path(url).exists():
-        return built.tasks
+    if ":" not in url[2:] and not os.path.exists(url):  # noqa: ASYNC240 - one look at a local folder
+        return built.tasks, {}
     store = open_store(url, clock=SystemClock())
     try:
         plan_file = PlanFile(store)
@@ -89,10 +98,13 @@ async def _rows(program: Program, request: RunRequest, built: BuiltPlan) -> Sequ
     finally:
         await store.close()
     if decision.action == "build" or plan is None:
-        return built.tasks
-    rows, _ = reconcile(plan.snapshot().tasks, built)
-    carry_on(rows, request.failed or "default", found.missing)
-    return rows
+        return built.tasks, {}
+    rows, classes = reconcile(plan.snapshot().tasks, built)
+    carried = carry_on(rows, request.failed or "default", found.missing)
+    if decision.action != "reconcile" and not carried.reset:
+        return rows, {}
+    names = ("changed", "stale", "added", "removed", "code_changed", "kept")
+    return rows, {name: tuple(getattr(classes, name)) for name in names} | {"reset": tuple(carried.reset)}
 
 
 def _verdicts(
@@ -140,16 +152,20 @@ def _is_open(row: PlannedTask, built: BuiltPlan) -> bool:
     return asked_later or (row.join and row.source_digest is None)
 
 
-def problems_of(program: Program, request: RunRequest) -> list[str]:
-    """Name every problem that can be found without running a body, hook or condition of the user's (CLI-11)."""
+def problems_of(program: Program, request: RunRequest) -> tuple[list[str], list[str]]:
+    """Find what is wrong without running a body, hook or condition of the user's (CLI-11).
+
+    Returns:
+        What a run would be refused for, and what is allowed but hardly meant; each sorted.
+    """
     try:
         params = program.params_for(request.params)
         built = program.build(params, request.options, must_travel=request.options.strict_values)
     except PlanBuildError as error:
-        return sorted(error.problems)
+        return sorted(error.problems), []
     except TowlineError as error:
-        return [str(error)]
-    return sorted(_pairs_that_skip(built))
+        return [str(error)], []
+    return [], sorted(_pairs_that_skip(built))
 
 
 def _pairs_that_skip(built: BuiltPlan) -> list[str]:
@@ -157,8 +173,7 @@ def _pairs_that_skip(built: BuiltPlan) -> list[str]:
     found: list[str] = []
     for spec in built.specs.values():
         for edge in spec.edges:
-            ignored: Any = getattr(getattr(edge.to, "spec", None), "settings", None)
-            if edge.use == "value" and ignored is not None and ignored.ignore_failure:
+            if edge.use == "value" and isinstance(edge.to, ModuleRef) and edge.to.spec.settings.ignore_failure:
                 found.append(
                     f"{spec.name} reads result_of({edge.to.name}), whose failure is ignored: {spec.name} would "
                     f"be skipped then. Read maybe_result_of or outcome_of."

@@ -35,6 +35,7 @@ from towline.execution.watchdog import Watchdog
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of
+from towline.pipeline.look import SessionLook
 from towline.pipeline.opening import artifact_store
 from towline.pipeline.signals import Signals
 from towline.planning.plan import shown_plan
@@ -85,7 +86,7 @@ class Session:
         self._loop = loop
         self._tasks: set[asyncio.Future[None]] = set()
         self.warnings: list[str] = list(opened.warnings)
-        self.masker = Masker()
+        self.masker = Masker(request.tell_secret)
         self.run_id = opened.run_id
         self.workdir = request.workdir or Path.cwd()
         self.worker_id = "local"
@@ -285,6 +286,8 @@ class Session:
         document = self.opened.plan.document
         await feeds.run_started(shown_plan(document.pipeline, document.tasks))
         self.events.subscribe(feeds.take)
+        if self.request.look is not None:
+            self.request.look(SessionLook(self))
         self._announce()
         signals, watchdog = self._signals(), self._watchdog()
         if self.runs_bodies:
@@ -327,6 +330,12 @@ class Session:
                 await self.folder.flush()
         except TimeoutError:
             pass  # a second signal promises to leave within a second, whatever the disk does
+        self._exit(code)
+
+    def _exit(self, code: int) -> None:
+        """Leave on the spot, once whoever shows the run has shown what it holds."""
+        if self.request.before_exit is not None:
+            self.request.before_exit()
         SystemExitDoor()(code)
 
     def _watchdog(self) -> Watchdog:
@@ -347,7 +356,7 @@ class Session:
         """From the watchdog's thread, while the loop is blocked: record the timeout and leave (RUN-28)."""
         self.engine.expire_blocking(run, stack)
         self.output.drain()
-        SystemExitDoor()(1)
+        self._exit(1)
 
     async def _drive(self) -> str:
         driving = self._loop.create_task(self.engine.run())

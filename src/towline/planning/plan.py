@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -10,7 +11,7 @@ from towline.modules.outcomes import Reason
 from towline.planning.records import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from towline.planning import records
 
@@ -34,11 +35,16 @@ class PlannedTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The tasks of a pipeline in the order of the plan: by tier, ties by id; children of ``each`` behind."""
+    """The tasks of a pipeline in the order of the plan: by tier, ties by id; children of ``each`` behind.
+
+    ``reconciled``: of a resume whose program has changed, the ids by class: ``changed``, ``stale``, ``added``,
+    ``removed``, ``code_changed``, ``reset``, ``kept`` (PLAN-35).
+    """
 
     pipeline: str
     tasks: tuple[PlannedTask, ...]
     phases: tuple[str, ...] = ()
+    reconciled: Mapping[str, tuple[str, ...]] = {}
 
     def by_phase(self) -> list[tuple[str | None, list[PlannedTask]]]:
         """Return the tasks per phase: those of none first, then the phases in their order, without empty ones."""
@@ -78,6 +84,7 @@ def shown_plan(
     decisions: Mapping[str, Verdict] | None = None,
     reasons: Mapping[str, Reason] | None = None,
     estimates: Mapping[str, float] | None = None,
+    reconciled: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Plan:
     """Copy rows into a plan to show.
 
@@ -88,6 +95,7 @@ def shown_plan(
         decisions: By task id, what a forecast says of it; a task without one shows its state.
         reasons: By task id, why a forecast skips it; a row's own reason otherwise.
         estimates: Seconds by task id, else by module name.
+        reconciled: What became of an earlier plan, ids by class.
     """
     decided, why, seconds = decisions or {}, reasons or {}, estimates or {}
     tasks = tuple(
@@ -105,7 +113,7 @@ def shown_plan(
         )
         for row in rows
     )
-    return Plan(pipeline=pipeline, tasks=tasks, phases=tuple(phases))
+    return Plan(pipeline=pipeline, tasks=tasks, phases=tuple(phases), reconciled=reconciled or {})
 
 
 def _reason(row: records.PlannedTask) -> Reason | None:

@@ -43,6 +43,7 @@ def plan_text(plan: Plan, width: int = 80) -> str:
     columns = _Columns(rows, width)
     lines = [
         *_wrapped(_headline(plan), width, between=" "),
+        *_reconciled(plan, width),
         "",
         columns.line(_Row("tier", "task", "decision", "estimate", "")),
     ]
@@ -60,8 +61,19 @@ def plan_json(plan: Plan) -> str:
     for task in plan.tasks:
         shown = {name: value for name, value in msgspec.structs.asdict(task).items() if value is not None}
         tasks.append(shown)
-    document = {"schema": 1, "pipeline": plan.pipeline, "tasks": tasks}
+    document: dict[str, Any] = {"schema": 1, "pipeline": plan.pipeline, "tasks": tasks}
+    if plan.reconciled:
+        document["reconciled"] = plan.reconciled
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _reconciled(plan: Plan, width: int) -> Iterator[str]:
+    """Say what a resume does with each task of an earlier plan whose program has changed since (PLAN-35)."""
+    for kind, ids in plan.reconciled.items():
+        if ids and kind != "kept":
+            yield from _wrapped(_escaped(f"{kind.replace('_', ' ')}: {', '.join(ids)}"), width, between=" ")
+    if plan.reconciled:
+        yield f"kept: {len(plan.reconciled.get('kept', ())):,} tasks"
 
 
 class _Columns:

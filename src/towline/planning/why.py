@@ -65,6 +65,8 @@ def _summary(document: PlanDocument, row: PlannedTask, waits: tuple[str, ...]) -
     if row.reason in SUMMARIES:
         return SUMMARIES[row.reason]
     if row.state == "succeeded":
+        if _is_kept(document, row):
+            return f"run {document.run_id} kept it from an earlier run: nothing that it comes from has changed"
         return "its body ran and gave a result"
     if row.state in ("failed", "timed_out"):
         what = f"{row.error.type.rpartition('.')[2]}: {row.error.text}" if row.error else row.reason_text or "it failed"
@@ -118,15 +120,6 @@ def _facts(document: PlanDocument, row: PlannedTask, rows: dict[str, PlannedTask
         )
     if row.finished_at and row.started_at:
         facts.append(f"it ran from {row.started_at} to {row.finished_at}")
-        if row.state == "succeeded" and row.started_at < document.created_at:
-            facts.append("that was before this plan")
-    if (
-        row.state == "succeeded"
-        and row.finished_at
-        and row.finished_at < document.updated_at
-        and _is_kept(document, row)
-    ):
-        facts.append(f"run {document.run_id} kept it: nothing above it changed")
     return facts
 
 

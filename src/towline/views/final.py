@@ -27,10 +27,17 @@ MARKS = {
 }
 
 
-def final_lines(report: RunReport, width: int) -> list[str]:
-    """Write the end of a run for people, at most ``width`` columns wide."""
+SLOWER_SHARE, SLOWER_S = 0.2, 1.0
+"""A duration counts as changed above 20 % and 1 s (REP-06)."""
+
+
+def final_lines(report: RunReport, width: int, *, with_log: bool = True) -> list[str]:
+    """Write the end of a run for people: the table is at most ``width`` columns wide.
+
+    ``with_log``: repeat the last lines that the root failure wrote; not where they stand just above.
+    """
     lines = ["", *_table(report, width), ""]
-    lines += _failures(report, width)
+    lines += _failures(report, width, with_log=with_log)
     lines += _blocked(report, width)
     lines += [clipped(f"warning: {warning}", max(width, 40)) for warning in report.warnings]
     lines.append(_verdict(report))
@@ -60,7 +67,8 @@ def _row(task: TaskReport, id_width: int, width: int) -> str:
     took = duration_words(task.duration_s)
     counted = count_words(task.done, task.total)
     why = "" if task.state == "succeeded" and task.origin != "cached" else _why(task)
-    details = ", ".join(one for one in (counted, why) if one)
+    before = f"was {duration_words(task.previous_s)}" if is_changed(task.previous_s, task.duration_s) else ""
+    details = ", ".join(one for one in (counted, before, why) if one)
     line = f"{clipped(task.id, id_width):<{id_width}}  {mark:<9}  {took:>11}  {details}"
     return clipped(line.rstrip(), width)
 
@@ -71,7 +79,15 @@ def _why(task: TaskReport) -> str:
     return reason_words(task.reason, task.reason_text, task.blocked_by)
 
 
-def _failures(report: RunReport, width: int) -> list[str]:
+def is_changed(before_s: float | None, after_s: float | None) -> bool:
+    """Whether a duration differs enough from an earlier one to be worth a word (REP-06)."""
+    if before_s is None or after_s is None:
+        return False
+    change = abs(after_s - before_s)
+    return change > SLOWER_S and change > SLOWER_SHARE * before_s
+
+
+def _failures(report: RunReport, width: int, *, with_log: bool) -> list[str]:
     lines: list[str] = []
     for number, failure in enumerate(report.failures):
         what = "failed" if failure.state == "failed" else "timed out"
@@ -84,9 +100,15 @@ def _failures(report: RunReport, width: int) -> list[str]:
         lines += [f"    {line}" for line in rest]
         lines += [f"    {line}" for line in own_lines(failure.traceback)]
         lines += [f"    note: {clipped(note, max(width, 40))}" for note in failure.notes]
+        if number == 0 and with_log and failure.log_tail:
+            lines.append(
+                f"  the last lines of its log (all of it: towline show {report.run_id} --task {_quoted(failure.task)})"
+            )
+            lines += [f"    {line}" for line in failure.log_tail]
     cascades = sum(1 for task in report.tasks if task.reason in ("dependency_failed", "pipeline_failed"))
     if cascades:
-        lines.append(f"{cascades:,} more tasks did not run because of that")
+        more = "1 more task" if cascades == 1 else f"{cascades:,} more tasks"
+        lines.append(f"{more} did not run because of that")
     return lines
 
 
@@ -94,9 +116,9 @@ def _blocked(report: RunReport, width: int) -> list[str]:
     lines: list[str] = []
     if report.status != "blocked":
         return lines
-    for task in report.tasks:
-        if task.reason == "blocked" and task.gate:
-            lines.append(f"blocked: {task.id} - {task.reason_text}")
+    lines += [
+        f"blocked: {task.id} - {task.reason_text}" for task in report.tasks if task.reason == "blocked" and task.gate
+    ]
     shown = [finding for finding in report.findings if finding.severity == "blocking"]
     for finding in shown[:10]:
         text = f"    {finding.code}: {finding.message}"
@@ -111,7 +133,15 @@ def _blocked(report: RunReport, width: int) -> list[str]:
 
 def _verdict(report: RunReport) -> str:
     took = duration_words(report.duration_s)
+    before = report.previous
+    if report.status == "succeeded" and before is not None and is_changed(before.duration_s, report.duration_s):
+        took += f" ({before.run_id} took {duration_words(before.duration_s)})"
     return f"{report.pipeline} {report.run_id} {report.status} in {took}: {counts_words(report.counts)}"
+
+
+def _quoted(task: str) -> str:
+    """Write a task id as a shell takes it."""
+    return task if task.replace(".", "").replace("-", "").replace("_", "").isalnum() else f"'{task}'"
 
 
 def own_lines(traceback: str) -> Iterable[str]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from towline.events.records import Event
 
+OPEN_STATES = frozenset({"pending", "queued", "running"})
 STATES = ("pending", "queued", "running", "succeeded", "failed", "timed_out", "skipped", "cancelled")
 
 
@@ -49,12 +50,34 @@ class Screen(msgspec.Struct, kw_only=True):
     exit_code: int | None = None
     resumed_from: str | None = None
     rows: dict[str, Row] = {}
+    running: dict[str, None] = {}
+    """Ids of the tasks that run, in the order of their starts: drawing them must not search the rows."""
     counts: dict[str, int] = {}
+    phases: dict[str, tuple[int, int]] = {}
+    """Final tasks and all tasks by phase, in the order of the plan."""
     findings: dict[str, int] = {}
     failed: list[str] = []
     """Failed and timed out tasks in the order of the log: the first is the root."""
     started_at: str | None = None
     ended_at: str | None = None
+
+    @property
+    def total(self) -> int:
+        """All tasks."""
+        return sum(self.counts.values())
+
+    @property
+    def done(self) -> int:
+        """The tasks in a final state."""
+        return sum(count for state, count in self.counts.items() if state not in OPEN_STATES)
+
+    def current_phase(self) -> str | None:
+        """The phase of the first running task, else the first that is not over (CTL-18)."""
+        for task in self.running:
+            phase = self.rows[task].phase
+            if phase is not None:
+                return phase
+        return next((phase for phase, (done, total) in self.phases.items() if done < total), None)
 
 
 def advance(screen: Screen, event: Event) -> Screen:
@@ -74,7 +97,7 @@ def _run_started(screen: Screen, event: Event) -> None:
 
 def _plan(screen: Screen, event: Event) -> None:
     if event.data["part"] == 1:
-        screen.rows = {}
+        screen.rows, screen.running, screen.phases = {}, {}, {}
         screen.counts = dict.fromkeys(STATES, 0)
     _add(screen, event.data["tasks"])
 
@@ -106,6 +129,13 @@ def _add(screen: Screen, tasks: Iterable[dict[str, Any]]) -> None:
         screen.rows[row.id] = row
         if not row.is_join:
             screen.counts[row.state] = screen.counts.get(row.state, 0) + 1
+            _count_phase(screen, row, final=int(row.state not in OPEN_STATES), all=1)
+
+
+def _count_phase(screen: Screen, row: Row, *, final: int = 0, all: int = 0) -> None:
+    if row.phase is not None:
+        before = screen.phases.get(row.phase, (0, 0))
+        screen.phases[row.phase] = (before[0] + final, before[1] + all)
 
 
 def _task_state(screen: Screen, event: Event) -> None:
@@ -116,6 +146,11 @@ def _task_state(screen: Screen, event: Event) -> None:
     if not row.is_join:
         screen.counts[row.state] -= 1
         screen.counts[data["to"]] = screen.counts.get(data["to"], 0) + 1
+        _count_phase(screen, row, final=(row.state in OPEN_STATES) - (data["to"] in OPEN_STATES))
+        if data["to"] == "running":
+            screen.running[row.id] = None
+        else:
+            screen.running.pop(row.id, None)
     row.state = data["to"]
     row.reason, row.reason_text = data.get("reason"), data.get("reason_text")
     row.blocked_by = data.get("blocked_by")

@@ -40,6 +40,16 @@ def duration_words(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def size_words(size_bytes: int) -> str:
+    """Write a size shortly: ``512 B``, ``1.5 KiB``, ``3.2 GiB``."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
 def seconds_between(earlier: str | None, later: str | None) -> float | None:
     """Subtract two moments of one machine, for display alone."""
     if not earlier or not later:
