@@ -150,16 +150,20 @@ def show_plan(pipeline: SeenPipeline, form: str, given: dict[str, Any]) -> int:
 def check_pipeline(pipeline: SeenPipeline, given: dict[str, Any], *, as_json: bool) -> int:
     """Write every problem that can be found before running; 0 or 2."""
     from towline.errors.root import TowlineError
+    from towline.views.streams import write_lines, write_raw
 
+    warnings: list[str] = []
     try:
-        problems = pipeline.check_for(request_of(pipeline, given))
+        problems, warnings = pipeline.check_for(request_of(pipeline, given))
     except TowlineError as error:
         problems = [str(error)]
     if as_json:
-        sys.stdout.write(msgspec.json.encode({"problems": problems}).decode() + "\n")
-    else:
-        for problem in problems:
-            say(problem)
-        if not problems:
-            sys.stdout.write(f"{pipeline.name}: no problems found\n")
+        write_raw(sys.stdout, msgspec.json.encode({"problems": problems, "warnings": warnings}).decode() + "\n")
+        return 2 if problems else 0
+    for warning in warnings:
+        say(f"warning: {warning}")
+    for problem in problems:
+        say(problem)
+    if not problems:
+        write_lines(sys.stdout, [f"{pipeline.name}: no problems found"])
     return 2 if problems else 0

@@ -54,6 +54,6 @@ class SeenPipeline(Protocol):
         """Work for the master of a run; returns the exit code."""
         ...
 
-    def check_for(self, request: RunRequest) -> list[str]:
-        """Name every problem that can be found without running anything."""
+    def check_for(self, request: RunRequest) -> tuple[list[str], list[str]]:
+        """Find what a run would be refused for, and what is allowed but hardly meant; runs nothing."""
         ...
