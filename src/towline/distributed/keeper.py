@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from towline.coordination.records import LeaseRef, WorkerStatus
-from towline.errors.coordination import CoordinationError, SessionEndedError, SessionReplacedError
+from towline.errors.coordination import CoordinationError, RunUnknownError, SessionEndedError, SessionReplacedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -89,6 +89,8 @@ class Keeper:
         status = WorkerStatus(worker_id=registration.worker_id, session=registration.session, in_flight=held)
         try:
             return await coordinator.heartbeat(status)
+        except RunUnknownError:
+            return None  # the server lost the run; the worker waits for the master to open it anew
         except SessionEndedError as error:
             if error.expelled:
                 raise

@@ -6,19 +6,21 @@ import asyncio
 import itertools
 import logging
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from towline.coordination.records import Closed, Lease, WorkerStatus
 from towline.coordination.signals import Signal
 from towline.errors.coordination import CoordinationError, RunUnknownError, SessionEndedError, SessionReplacedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from towline.coordination.contract import WorkerCoordinator
     from towline.coordination.records import ClaimReply, HeartbeatReply, OutcomeRecord, WorkerRegistration
     from towline.distributed.keeper import HeldLeases
     from towline.distributed.spool import Spool
+
+T = TypeVar("T")
 
 _log = logging.getLogger("towline.worker")
 
@@ -66,14 +68,18 @@ class Worker:
         held: HeldLeases,
         random: Random | None = None,
         tell: Callable[[str], None] | None = None,
+        lost_after_s: float = 60.0,
     ) -> None:
         self._coordinator, self._registration, self._executor = coordinator, registration, executor
         self._spool, self._held = spool, held
         self._random = random or Random()
+        self._lost_after_s = lost_after_s
         self._tell = tell or _log.warning
         self._tokens = itertools.count(1)
         self._free = parallelism
         self._has_free = asyncio.Event()
+        self._one_claim = asyncio.Lock()
+        """A session has one claim at a time (COORD-C35): that of the claim loop, or one that rides on an outcome."""
         self._running: dict[tuple[str, int], _Execution] = {}
         self._publishing: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -151,9 +157,12 @@ class Worker:
         pause_s = CLAIM_PAUSE_S
         while self._closed is None and not self._draining.is_set():
             await self._has_free.wait()
-            token = f"{self._registration.session}-{next(self._tokens)}"
             try:
-                reply = await self._coordinator.claim(self._registration.ref, token=token, wait_s=None)
+                async with self._one_claim:
+                    if self._free <= 0:
+                        continue
+                    reply = await self._insist(self._claim)
+                    self._take(reply)
             except SessionReplacedError:
                 raise
             except SessionEndedError as error:
@@ -169,7 +178,30 @@ class Worker:
                 pause_s = min(2 * pause_s, LONGEST_CLAIM_PAUSE_S)
                 continue
             pause_s = CLAIM_PAUSE_S
-            self._take(reply)
+
+    async def _claim(self) -> ClaimReply:
+        return await self._coordinator.claim(self._registration.ref, token=self._token(), wait_s=None)
+
+    def _token(self) -> str:
+        return f"{self._registration.session}-{next(self._tokens)}"
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that outlives the loss of the coordinator's data: the master opens the run anew (COORD-R19).
+
+        Raises:
+            RunUnknownError: It has not done so for the master timeout.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._lost_after_s
+        while True:
+            try:
+                return await call()
+            except RunUnknownError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(REGISTER_AGAIN_S * self._random.uniform(0.5, 1.0))
+            if (await self._coordinator.run_state()).state != "unknown":
+                await self._register_again()
 
     async def _register_again(self) -> None:
         """Come back after silence, with what is still held."""
@@ -215,38 +247,42 @@ class Worker:
 
     async def _publish(self, execution: _Execution, outcome: OutcomeRecord) -> None:
         lease = execution.lease
-        reply: ClaimReply | None = None
         try:
             if execution.released and outcome.state == "cancelled":
-                await self._coordinator.release(self._registration.ref, lease.ref, started=True)
+                await self._insist(lambda: self._coordinator.release(self._registration.ref, lease.ref, started=True))
             elif not execution.discarded:
-                reply = await self._hand_over(lease, outcome)
+                await self._hand_over(execution, outcome)
         finally:
-            self._held.drop(lease.ref)
-            del self._running[lease.task_id, lease.epoch]
-            self._change_free(+1)
-        if reply is not None:
-            self._take(reply)
+            self._forget(execution)
 
-    async def _hand_over(self, lease: Lease, outcome: OutcomeRecord) -> ClaimReply | None:
-        """Publish with the remaining events, and take the next task in the same step when a slot is free for it."""
-        events = self._spool.unsent()
-        if self._closed is not None or self._draining.is_set() or self._free > 0:
-            # With a free slot a claim is pending already, and a session has one claim at a time (COORD-C35).
-            await self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events)
-            return None
-        token = f"{self._registration.session}-{next(self._tokens)}"
-        _, reply = await self._coordinator.publish_and_claim(
-            outcome, lease=lease.ref, events=events, worker=self._registration.ref, token=token
-        )
-        return reply
+    def _forget(self, execution: _Execution) -> None:
+        """Free the slot of an execution whose outcome was taken; twice without harm."""
+        lease = execution.lease
+        self._held.drop(lease.ref)
+        if self._running.pop((lease.task_id, lease.epoch), None) is not None:
+            self._change_free(+1)
+
+    async def _hand_over(self, execution: _Execution, outcome: OutcomeRecord) -> None:
+        """Publish with the remaining events, and take the next task in the same step when no other claim is pending."""
+        lease, events = execution.lease, self._spool.unsent()
+        if self._closed is not None or self._draining.is_set() or self._one_claim.locked():
+            await self._insist(lambda: self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events))
+            return
+        async with self._one_claim:
+            _, reply = await self._insist(
+                lambda: self._coordinator.publish_and_claim(
+                    outcome, lease=lease.ref, events=events, worker=self._registration.ref, token=self._token()
+                )
+            )
+            self._forget(execution)
+            self._take(reply)
 
     # ------------------------------------------------------------------ what is heard
 
     async def _watch_signal(self) -> None:
         while self._signal is not Signal.STOPPED:
             try:
-                signal = await self._coordinator.wait_for_signal(seen=self._signal)
+                signal = await self._insist(lambda: self._coordinator.wait_for_signal(seen=self._signal))
             except CoordinationError as error:
                 self._fail(error)
                 return
@@ -305,7 +341,7 @@ class Worker:
     async def _send_once(self) -> None:
         while len(self._spool):
             had_unsent = self._spool.has_unsent
-            reply = await self._coordinator.send_events(self._spool.probe())
+            reply = await self._insist(lambda: self._coordinator.send_events(self._spool.probe()))
             if reply.superseded:
                 # A new master leads the run: its owner epoch goes on the events from now on.
                 self._spool.owner_epoch = (await self._coordinator.run_state()).owner_epoch

@@ -117,7 +117,15 @@ class WorkerRun:
             spool=spool,
             clock=self.clock,
         )
-        worker = Worker(coordinator, registration, node, parallelism=slots, spool=spool, held=held)
+        worker = Worker(
+            coordinator,
+            registration,
+            node,
+            parallelism=slots,
+            spool=spool,
+            held=held,
+            lost_after_s=options.master_timeout_s,
+        )
         self._worker = worker
         keeper = Keeper(registration, held, worker, interval_s=options.heartbeat_interval_s)
         keeping = (
