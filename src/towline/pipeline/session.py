@@ -68,6 +68,7 @@ class Session:
     """The composition of one run. Built once the plan is durable; ``run`` drives it to its end."""
 
     engine_class: ClassVar[type[Engine]] = Engine
+    doors_class: ClassVar[type[NodeDoors]] = NodeDoors
     runs_bodies: ClassVar[bool] = True
     """Bodies run in this object's own runner, so it listens to what they print."""
 
@@ -150,7 +151,7 @@ class Session:
 
     def _runner(self) -> Runner:
         options = self.request.options
-        doors = NodeDoors(
+        doors = self.doors_class(
             runs=self.runs,
             output=self.output,
             masker=self.masker,
