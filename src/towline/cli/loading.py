@@ -13,7 +13,15 @@ def load(target: str) -> SeenPipeline:
 
     Raises:
         TargetLoadError: It cannot be found or loaded, or there is no pipeline, or several.
+        TowlineError: What it declares is wrong. That text names the line; a traceback would only bury it.
     """
+    from towline.errors.declaration import TargetLoadError
+    from towline.errors.root import TowlineError
     from towline.modules.target import load_target, parse_target
 
-    return cast("SeenPipeline", load_target(parse_target(target)))
+    try:
+        return cast("SeenPipeline", load_target(parse_target(target)))
+    except TargetLoadError as error:
+        if isinstance(error.__cause__, TowlineError):
+            raise error.__cause__ from None
+        raise

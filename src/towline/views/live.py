@@ -45,6 +45,12 @@ class LiveConsole:
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.Lock()
         self.screen = Screen()
+        self._is_live = False
+        self._is_closed = False
+        self._look: RunLook | None = None
+        self._eta = ""
+        self._eta_at = -ETA_INTERVAL_LARGE_S
+        self._waits: dict[str, str] = {}
         self._live = Live(
             get_renderable=self._draw,
             console=self._console,
@@ -53,12 +59,6 @@ class LiveConsole:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._is_live = False
-        self._is_closed = False
-        self._look: RunLook | None = None
-        self._eta = ""
-        self._eta_at = -ETA_INTERVAL_LARGE_S
-        self._waits: dict[str, str] = {}
 
     def greet(self, text: str) -> None:
         """Write the first line of the run."""
