@@ -14,8 +14,8 @@ import pytest
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
-SOUND = ("usage.py", "usage_offload.py")
-REFUSED = ("refused.py", "refused_offload.py")
+SOUND = ("usage.py", "usage_offload.py", "usage_tests.py")
+REFUSED = ("refused.py", "refused_offload.py", "refused_tests.py")
 MARK = "  # refused: "
 
 # Complaints that a line would get even if its types were right: they prove nothing.

@@ -84,6 +84,7 @@ from towline.errors.state import (
     StateUnsupportedError,
     VersionConflictError,
 )
+from towline.errors.testing import UnscriptedCallError, UnseededInputError
 from towline.errors.values import (
     RemoteModuleError,
     ResultTooLargeError,
@@ -172,6 +173,8 @@ __all__ = [
     "UnregisteredBufferError",
     "UnsafeArchiveError",
     "UnsafeArgumentError",
+    "UnscriptedCallError",
+    "UnseededInputError",
     "ValueTravelError",
     "VersionConflictError",
     "VirtualDeadlockError",

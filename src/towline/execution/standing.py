@@ -138,9 +138,10 @@ class Standing:
 
     def _begin_join(self, join: int, out: list[Decision]) -> None:
         row = self.rows[join]
-        source = self.places.get(row.source or "")
+        # Items that stand in the declaration need no source: they are there from the start (MOD-20).
+        has_items = row.source is None or self._ended.get(self.places.get(row.source, -1)) == "succeeded"
         expanded = row.source_digest is not None or join in self.joins.children
-        if source is None or self._ended.get(source) != "succeeded":
+        if not has_items:
             for child in self.joins.children.get(join, ()):
                 self._hold_back(child)
         elif expanded:
@@ -149,7 +150,7 @@ class Standing:
         if join in self._doomed:
             self._skip(join, self._doomed.pop(join), out)
             self._follow([join], out)
-        elif source is not None and self._ended.get(source) == "succeeded":
+        elif has_items:
             self._expand(join, out)
 
     # -------------------------------------------------------------- ends
