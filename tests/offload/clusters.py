@@ -53,7 +53,9 @@ async def together(
     **options: Any,
 ) -> AsyncIterator[Together]:
     """Enter a cluster with so many agents, all in this process."""
-    settings = OffloadOptions(**{"min_offload_bytes": 0, "verify": "full", "shm": transport == "shared memory", **QUICK, **options})
+    settings = OffloadOptions(
+        **{"min_offload_bytes": 0, "verify": "full", "shm": transport == "shared memory", **QUICK, **options}
+    )
     agent_options = AgentOptions(slots=slots, shm=transport == "shared memory", hello_retry_s=0.1, reconnect_s=0.02)
     fabric = InProcessFabric(Random(1))
     listener = fabric.master() if transport == "in-process" else TcpTransport.listen("127.0.0.1:0")

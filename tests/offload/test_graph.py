@@ -60,7 +60,9 @@ def runtime(**options: Any) -> Runtime:
     return Runtime(kernels=REGISTRY, options=OffloadOptions(local_slots=2, verify="full", **options))
 
 
-ACCESS = st.lists(st.tuples(st.sets(st.integers(0, 4), max_size=3), st.sets(st.integers(0, 4), max_size=2)), max_size=25)
+ACCESS = st.lists(
+    st.tuples(st.sets(st.integers(0, 4), max_size=3), st.sets(st.integers(0, 4), max_size=2)), max_size=25
+)
 
 
 @clause("OFF-301", "OFF-302")
@@ -97,7 +99,16 @@ async def test_edges_are_the_same_everywhere() -> None:
 
 @clause("OFF-301", "OFF-304")
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=3), st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True)), min_size=1, max_size=12), st.integers(0, 12))
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 3), max_size=3), st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True)
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(0, 12),
+)
 def test_any_graph_gives_the_bytes_of_a_serial_run(calls: list[tuple[list[int], list[int]]], cut: int) -> None:
     """Two graphs that execute at once are one stream in the order of their execute calls."""
     expected = [np.zeros(3, np.uint64) for _ in range(4)]
@@ -213,7 +224,10 @@ async def test_kernels_that_break_their_contract_fail_and_change_nothing() -> No
     """Writing to an input and returning a value are errors of the kernel, seen where they happen."""
     async with runtime() as rt:
         source, out = np.zeros(2), np.zeros(2)
-        for call, kind in ((lambda g: g.add(cheat, [source], [out]), "ValueError"), (lambda g: g.add(returns, [], [out]), "ndarray")):
+        for call, kind in (
+            (lambda g: g.add(cheat, [source], [out]), "ValueError"),
+            (lambda g: g.add(returns, [], [out]), "ndarray"),
+        ):
             graph = rt.graph()
             call(graph)
             with pytest.raises(GraphFailedError) as failure:

@@ -132,7 +132,9 @@ SCALARS = st.one_of(
 
 @clause("OFF-106")
 @settings(max_examples=150, deadline=None)
-@given(st.one_of(SCALARS, st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=5), st.lists(st.floats(), max_size=5)))
+@given(
+    st.one_of(SCALARS, st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=5), st.lists(st.floats(), max_size=5))
+)
 def test_a_parameter_arrives_with_the_type_and_bits_it_had(value: Any) -> None:
     """A float that lost its NaN payload, or an int that became a float, would make results differ by node."""
     element = value[0] if isinstance(value, list) and value else value

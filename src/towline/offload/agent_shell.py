@@ -124,6 +124,8 @@ class AgentShell:
             if plan.nbytes and piece is None:
                 self._soon_failed(job)
                 return
+            if piece is not None and piece.segment is None and function.kernel.executor == "process":
+                piece = None  # another process cannot write here: the runner brings arrays of its own
             memory = piece.array(plan.dtype, plan.shape, writable=True) if piece is not None and plan.nbytes else None
             pieces.append(piece)
             outputs.append(Output(plan.dtype, plan.shape, start, memory, piece.segment if piece is not None else None))

@@ -104,7 +104,12 @@ class BufferTable:
         return self._buffers.get(number)
 
     def commit(
-        self, writes: Sequence[tuple[Buffer, Array, int]], call: int, fence: int, worker: str | None
+        self,
+        writes: Sequence[tuple[Buffer, Array, int]],
+        call: int,
+        fence: int,
+        worker: str | None,
+        regions: Sequence[Region | None] = (),
     ) -> str | None:
         """Make all outputs of one call the committed content, or none of them; returns what is wrong (OFF-503, OFF-509)."""
         for buffer, array, version in writes:
@@ -115,11 +120,17 @@ class BufferTable:
                 )
             if version <= buffer._version:
                 raise InvariantViolated("OFF-209", f"{buffer._label()} went from {buffer._version} to {version}")
+        places = {buffer.id: region for (buffer, _, _), region in zip(writes, regions, strict=False)}
         for buffer, array, version in writes:
             if not buffer._owned:
                 self.before_copy(buffer._id)
             buffer._store(array, version)
             self._unstage(buffer)
+            region = places.get(buffer.id)
+            if region is not None:
+                self.place(buffer, region, array)
+            elif buffer._shared:
+                self.share(buffer)
             self._record(buffer, CallNumber(call), fence, WorkerId(worker) if worker is not None else None)
         return None
 

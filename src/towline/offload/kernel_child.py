@@ -104,7 +104,9 @@ def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
     except FileNotFoundError as error:
         if not str(error.filename).startswith("/dev/shm/"):
             report = report_of(error)
-            return Reply(0.0, (report.kind, report.type_name, report.message, report.traceback, False, report.causes), [])
+            return Reply(
+                0.0, (report.kind, report.type_name, report.message, report.traceback, False, report.causes), []
+            )
         # A later version was committed meanwhile: whoever sent this call has given it up.
         return Reply(0.0, ("stale_input", "Lost", f"segment {error.filename} is gone", "", True, []), [])
     except Exception as error:  # noqa: BLE001 - what a home raises on import is the call's failure

@@ -540,6 +540,8 @@ class MasterCore:
             return
         if head.flags & BODY_SHM or not call.writes:
             arrays = self._shared_outputs(dispatch)
+        elif not any(buffer._data.nbytes for buffer in call.writes):
+            arrays = [np.empty(buffer.shape, buffer.dtype) for buffer in call.writes]
         elif not landed or len(arrays) != len(call.writes):
             return  # its bytes were not wanted when they came; the worker will offer them again
         call.bytes_in += head.body_bytes
@@ -549,16 +551,12 @@ class MasterCore:
         """The call of the current fence has all its bytes: commit them in this very step (OFF-501)."""
         call = dispatch.call
         kernel_s = call.kernel_s
-        versions = [(b, v, region) for b, v, region in zip(call.writes, call.reserved, dispatch.regions, strict=True)]
+        writes = list(zip(call.writes, call.reserved, dispatch.regions, strict=True))
         self._answer(session, dispatch, keep_outputs=True)
-        if not self.scheduler.commit(call, arrays, kernel_s, now):
+        if not self.scheduler.commit(call, arrays, kernel_s, now, dispatch.regions):
             return
-        for (buffer, version, region), array in zip(versions, arrays, strict=True):
-            if region is not None:
-                self.scheduler.table.place(buffer, region, array)
-            else:
-                if buffer._shared:
-                    self.scheduler.table.share(buffer)
+        for buffer, version, region in writes:
+            if region is None:
                 session.keep(buffer._id, version, buffer._data.nbytes)
         self._tell("call_committed", now, session, {}, call)
         self.scheduler.reconsider(now)

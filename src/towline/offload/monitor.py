@@ -38,7 +38,9 @@ class Monitor:
             known = self._seen.get(number)
             if known != state:
                 if known is not None and call.attempts > known[2] and call.fence <= known[1]:
-                    self._violated("OFF-504", f"call {number} was dispatched again with fence {call.fence}, it had {known[1]}")
+                    self._violated(
+                        "OFF-504", f"call {number} was dispatched again with fence {call.fence}, it had {known[1]}"
+                    )
                 self._seen[number] = state
                 self.trace.append(f"call {number} {call.phase.name} fence {call.fence} on {call.ran_on}")
         for number in [number for number in self._seen if number not in scheduler.calls]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from towline.offload.arrays import Array
     from towline.offload.buffer_table import BufferTable
     from towline.offload.messages import ErrorReport
+    from towline.offload.regions import Region
 
 
 class Remote(Protocol):
@@ -201,13 +202,15 @@ class Scheduler:
         call.started_at = call.dispatched_at = call.touched_at = now
         return call.fence
 
-    def commit(self, call: Call, arrays: Sequence[Array], kernel_s: float, now: float) -> bool:
+    def commit(
+        self, call: Call, arrays: Sequence[Array], kernel_s: float, now: float, regions: Sequence[Region | None] = ()
+    ) -> bool:
         """Commit the outputs of the current dispatch; False if they do not fit, which fails the call (OFF-503, OFF-509)."""
         call.kernel_s = kernel_s
         writes = [
             (buffer, array, version) for buffer, array, version in zip(call.writes, arrays, call.reserved, strict=True)
         ]
-        wrong = self.table.commit(writes, call.number, call.fence, call.ran_on)
+        wrong = self.table.commit(writes, call.number, call.fence, call.ran_on, regions)
         if wrong is not None:
             call.error = KernelFailedError(
                 call.kernel_name, call.number, call.ran_on or "local", "bad_output", "BadOutput", wrong

@@ -101,7 +101,7 @@ def run_here(work: Work) -> list[Array] | ErrorReport:
             returned: object = work.body(work.inputs, outputs, **work.params)
         else:
             returned = work.body(*work.inputs, *outputs, **work.params)
-        if returned is not None:
+        if returned is not None and not work.is_host:
             return ErrorReport(
                 "bad_return", type(returned).__name__, "a kernel returns nothing; it writes into its outputs"
             )

@@ -10,7 +10,21 @@ import msgspec
 
 from towline.offload.messages import Auth, CallMessage, Data, Fetch, Hello, Pull, Result, Welcome
 
-LINK_FAULTS = ("drop", "duplicate", "delay", "corrupt", "truncate", "cut_up", "cut_down", "cut_both", "reset", "stall", "lose_greeting", "hold", "hold")
+LINK_FAULTS = (
+    "drop",
+    "duplicate",
+    "delay",
+    "corrupt",
+    "truncate",
+    "cut_up",
+    "cut_down",
+    "cut_both",
+    "reset",
+    "stall",
+    "lose_greeting",
+    "hold",
+    "hold",
+)
 WORKER_FAULTS = ("kill", "vanish", "pause", "no_memory", "twin")
 KERNEL_FAULTS = ("raise_retryable", "crash", "slow")
 
@@ -50,8 +64,14 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
         start = 0.0 if kind == "lose_greeting" else chance.choice([0.0, chance.uniform(0, 4), chance.uniform(0, 20)])
         length = chance.choice([0.3, 1.0, 3.0, 8.0, 40.0])
         faults.append(
-            Fault(kind, chance.randrange(workers), start, start + length, chance.choice([0.05, 0.3, 1.0]),
-                  chance.choice([0.001, 0.1, 1.0, 6.0, 35.0]))  # fmt: skip
+            Fault(
+                kind,
+                chance.randrange(workers),
+                start,
+                start + length,
+                chance.choice([0.05, 0.3, 1.0]),
+                chance.choice([0.001, 0.1, 1.0, 6.0, 35.0]),
+            )  # fmt: skip
         )
     return Plan(
         seed=seed, calls=sizes.randint(20, 60), buffers=sizes.randint(4, 12), workers=workers, faults=faults,

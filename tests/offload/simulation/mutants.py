@@ -63,7 +63,7 @@ def _late_result_applied(world: World) -> None:
     kept: dict[int, Any] = {}
     commit = world.table.commit
 
-    def remember(writes: Any, number: int, fence: int, worker: str | None) -> str | None:
+    def remember(writes: Any, number: int, fence: int, worker: str | None, regions: Any = ()) -> str | None:
         kept[number] = [(buffer, array.copy(), version) for buffer, array, version in writes]
         return commit(writes, number, fence, worker)
 
@@ -155,7 +155,7 @@ def _finished_jobs_listed(world: World) -> None:
 def _partial_commit(world: World) -> None:
     commit = world.table.commit
 
-    def first_only(writes: Any, number: int, fence: int, worker: str | None) -> str | None:
+    def first_only(writes: Any, number: int, fence: int, worker: str | None, regions: Any = ()) -> str | None:
         return commit(writes if worker is None else writes[:1], number, fence, worker)
 
     world.table.commit = first_only  # type: ignore[method-assign]
@@ -217,5 +217,3 @@ MUTANTS: dict[str, Callable[[World], None]] = {
 def plant(world: World, name: str) -> None:
     """Plant one bug."""
     MUTANTS[name](world)
-
-

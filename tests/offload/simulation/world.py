@@ -91,7 +91,11 @@ class FailingMemory(PrivateMemory):
 
     def allocate(self, nbytes: int) -> Piece | None:
         for fault in self._world.plan.faults:
-            if fault.kind == "no_memory" and fault.worker == self._worker and fault.start <= self._world.age < fault.end:
+            if (
+                fault.kind == "no_memory"
+                and fault.worker == self._worker
+                and fault.start <= self._world.age < fault.end
+            ):
                 return None
         return super().allocate(nbytes)
 
@@ -140,7 +144,9 @@ class Agent:
                 if isinstance(ack, CallAck) and ack.verdict in ("accepted", "duplicate") and message.kid:
                     held = bond.jobs.get(ack.call)
                     if (held is None or held.fence != ack.fence) and bond.done.get(ack.call) != ack.fence:
-                        raise AssertionError(f"O9: {self.name} acknowledged call {ack.call} fence {ack.fence} and has none")
+                        raise AssertionError(
+                            f"O9: {self.name} acknowledged call {ack.call} fence {ack.fence} and has none"
+                        )
 
         self.core._call = checked  # type: ignore[method-assign]
 
@@ -174,18 +180,34 @@ class World:
         self.nemesis.on_drop = self._greeting_lost
         self.fabric = InProcessFabric(Random(f"{plan.seed}/split"), self.nemesis, timers=self.clock)
         options = OffloadOptions(
-            min_offload_bytes=256, inline_bytes=600, offer_bytes=1500, local_slots=2, verify="full", call_deadline_s=30.0,
-            result_deadline_s=plan.result_deadline_s, **TIMERS
+            min_offload_bytes=256,
+            inline_bytes=600,
+            offer_bytes=1500,
+            local_slots=2,
+            verify="full",
+            call_deadline_s=30.0,
+            result_deadline_s=plan.result_deadline_s,
+            **TIMERS,
         )
         self.table = BufferTable(max_buffer_bytes=1 << 20, digests=True)
         self.scheduler = Scheduler(self.table, local_slots=2)
         self.runners = {-1: StepRunner(self, -1), **{n: StepRunner(self, n) for n in range(plan.workers)}}
         self.monitor = Monitor()
         self.engine = Engine(
-            self.scheduler, self.clock, self.runners[-1], lambda: self.runners[-1], min_offload_bytes=256, monitor=self.monitor
+            self.scheduler,
+            self.clock,
+            self.runners[-1],
+            lambda: self.runners[-1],
+            min_offload_bytes=256,
+            monitor=self.monitor,
         )
         self.core = MasterCore(
-            self.scheduler, options, REGISTRY, LeastLoadedPolicy(), Random(f"{plan.seed}/master"), run=Random(plan.seed).randbytes(16)
+            self.scheduler,
+            options,
+            REGISTRY,
+            LeastLoadedPolicy(),
+            Random(f"{plan.seed}/master"),
+            run=Random(plan.seed).randbytes(16),
         )
         self.agents: dict[int, Agent] = {}
         self.digest = blake2b(digest_size=16)
@@ -203,7 +225,9 @@ class World:
         return self.clock.time() - self.began
 
     def is_cut(self, worker: int) -> bool:
-        return any(f.kind == "cut_both" and f.worker == worker and f.start <= self.age < f.end for f in self.plan.faults)
+        return any(
+            f.kind == "cut_both" and f.worker == worker and f.start <= self.age < f.end for f in self.plan.faults
+        )
 
     def _greeting_lost(self, link: int, worker: int, message: Any) -> None:
         if not isinstance(message, (Auth, Hello, Welcome)):
@@ -270,7 +294,9 @@ class World:
             def checked(transfer: Any) -> None:
                 wanted = digests.get((transfer.buffer, transfer.version))
                 if wanted is not None and body_digest([transfer.view]).hex() != wanted:
-                    raise AssertionError(f"O5: other bytes are sent as buffer {transfer.buffer} version {transfer.version}")
+                    raise AssertionError(
+                        f"O5: other bytes are sent as buffer {transfer.buffer} version {transfer.version}"
+                    )
                 begin(transfer)
 
             peer.outgoing.begin = checked  # type: ignore[method-assign]
@@ -281,12 +307,14 @@ class World:
         """O1: whatever is committed is what the kernel makes of the bytes that were committed before."""
         commit = self.table.commit
 
-        def checked(writes: Any, number: int, fence: int, worker: str | None) -> str | None:
+        def checked(writes: Any, number: int, fence: int, worker: str | None, regions: Any = ()) -> str | None:
             call = self.scheduler.calls[number]
             expected = serial(call)
             for (buffer, array, _), wanted in zip(writes, expected, strict=False):
                 if array.tobytes() != wanted.tobytes():
-                    raise AssertionError(f"O1: call {number} fence {fence} from {worker} commits wrong bytes to {buffer}")
+                    raise AssertionError(
+                        f"O1: call {number} fence {fence} from {worker} commits wrong bytes to {buffer}"
+                    )
             self.commits += 1
             self.digest.update(f"{self.clock.time():.9f}/{number}/{fence}/{worker}".encode())
             return commit(writes, number, fence, worker)
@@ -299,7 +327,8 @@ def serial(call: Call) -> list[Any]:
     reads = [buffer._data.copy() for buffer in call.reads]
     names = [buffer.id for buffer in call.reads]
     outs = [
-        reads[names.index(buffer.id)].copy() if buffer.id in names else np.zeros_like(buffer._data) for buffer in call.writes
+        reads[names.index(buffer.id)].copy() if buffer.id in names else np.zeros_like(buffer._data)
+        for buffer in call.writes
     ]
     mix.function(reads, outs, salt=call.params["salt"])
     return outs
@@ -328,8 +357,19 @@ class Workload:
             writes = self.random.sample(self.buffers, self.random.randint(1, 2))
             salt = self.random.getrandbits(30)
             calls.append(
-                Call(index, mix, "sim.mix", tuple(reads), tuple(writes), {"salt": salt}, None, None,
-                     self.random.randint(0, 2), "auto", None)  # fmt: skip
+                Call(
+                    index,
+                    mix,
+                    "sim.mix",
+                    tuple(reads),
+                    tuple(writes),
+                    {"salt": salt},
+                    None,
+                    None,
+                    self.random.randint(0, 2),
+                    "auto",
+                    None,
+                )  # fmt: skip
             )
             old = {buffer.id: self.model[buffer.id] for buffer in (*reads, *writes)}
             outs = [old[b.id].copy() if b in reads else np.zeros_like(old[b.id]) for b in writes]
