@@ -130,6 +130,8 @@ class NodeDoors:
         if known in run.finding_keys:
             return
         if len(run.findings) >= FINDINGS_LIMIT and finding.severity != "blocking":
+            if not run.findings_dropped:
+                LOGGER.warning("%s has more than %d findings: no more are kept", run.row.id, FINDINGS_LIMIT)
             run.findings_dropped += 1
             return
         run.finding_keys.add(known)
@@ -274,6 +276,8 @@ class NodeDoors:
         waiting: concurrent.futures.Future[Any] = asyncio.run_coroutine_threadsafe(on_loop(), self._loop)
         if not shielded:
             run.in_flight.add(waiting)
+            if attempt.cancelled:  # the stop came between the check and here: it did not see this call
+                waiting.cancel()
         try:
             return waiting.result()
         except BaseException as error:

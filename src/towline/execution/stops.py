@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeAlias
 
 StopReason: TypeAlias = Literal["pipeline_failed", "stopped", "interrupted", "operator"]
 
+SMALLEST_REST_S: Final = 1e-6
+
 _SEVERITY: Final[dict[str, int]] = {"pipeline_failed": 1, "operator": 2, "stopped": 2, "interrupted": 3}
 
 
@@ -40,6 +42,8 @@ class Stop:
     def count(self, now: float, is_idle: bool) -> float:
         """Count the time since the last call if nothing ran then; returns the seconds left, at least 0."""
         if self._idle_from is not None:
-            self._left_s = max(0.0, self._left_s - (now - self._idle_from))
+            left_s = self._left_s - (now - self._idle_from)
+            # A rest of rounding is nothing: `now` plus it would be `now` again, and the loop would spin.
+            self._left_s = left_s if left_s > SMALLEST_REST_S else 0.0
         self._idle_from = now if is_idle else None
         return self._left_s

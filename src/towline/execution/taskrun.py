@@ -76,11 +76,11 @@ class TaskRun:
 
     # Class attributes are the values of a run that has met nothing yet: most never do, and setting
     # thirty fields for each would cost as much as the rest of its start.
-    phase = Phase.PREPARING
+    phase = Phase.STARTING
     stop: str | None = None
     stopping = False
     stop_later: str | None = None
-    """A cancellation that came while the body was being timed out; it holds for the next attempt."""
+    """A stop that came while an attempt settled: no further attempt follows."""
     abandoned = False
     is_marked = False
     """Its ``running`` record is durable."""
