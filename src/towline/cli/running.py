@@ -15,7 +15,9 @@ from towline.cli.flags import refuse_contradictions
 from towline.cli.params import params_of
 from towline.cli.settings import choose, options_of, project_table, unknown_variables
 from towline.cli.together import is_worker, take_part, work
+from towline.errors.configuration import ConfigurationError
 from towline.execution.run_request import RunRequest
+from towline.identity.names import NODE_ID
 from towline.planning.selection import split_names
 
 if TYPE_CHECKING:
@@ -63,11 +65,20 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
         skip=split_names(given.get("skip", ())),
         categories=split_names(given.get("categories", ())),
         phases=split_names(given.get("phases", ())),
-        run_id=given.get("run_id") or os.environ.get("TOWLINE_RUN_ID"),
+        run_id=_run_id(given.get("run_id") or os.environ.get("TOWLINE_RUN_ID")),
         report=given.get("report"),
         capabilities=split_names(capabilities),
         by_main=True,
     )
+
+
+def _run_id(text: str | None) -> str | None:
+    if text is not None and not NODE_ID.match(text):
+        advice = (
+            "a run id has 1 to 128 letters, digits, dots, dashes and underscores, and begins with a letter or digit"
+        )
+        raise ConfigurationError("--run-id", text, "given", advice)
+    return text
 
 
 def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:

@@ -30,7 +30,7 @@ from towline.state.planfile import PlanFile
 from towline.state.store import Fence, Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Mapping
+    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
     from towline.artifacts.store import ArtifactStore
     from towline.clock import Clock
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from towline.pipeline.program import Program
     from towline.planning.built import BuiltPlan
     from towline.planning.deciding import Decision, Found
+    from towline.planning.records import PlannedTask
+    from towline.planning.selection import Selection
     from towline.state.store import Ownership, StateStore
 
 IDS_SHOWN = 1_000
@@ -205,13 +207,7 @@ class _Opening:
         else:
             assert plan is not None
             live, announcements = await self._go_on(decision, found, plan)
-        choice = self._request
-        selection = select(
-            live.document.tasks,
-            self._built.specs,
-            self._built.phases,
-            Choice(modules=choice.modules, skips=choice.skip, categories=choice.categories, phases=choice.phases),
-        )
+        selection = self._select(live.document.tasks)
         decisions = dict(skips)
         for place in selection.deselected:
             reason = Reason(code="deselected", text="left out by --skip")
@@ -231,8 +227,22 @@ class _Opening:
             decisions=decisions,
         )
 
+    def _select(self, rows: Sequence[PlannedTask]) -> Selection:
+        request = self._request
+        choice = Choice(
+            modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases
+        )
+        return select(rows, self._built.specs, self._built.phases, choice)
+
+    def _check_selection(self, rows: Sequence[PlannedTask]) -> None:
+        """Refuse a mistyped name while the earlier plan still stands: a typo must not replace it (CLI-02)."""
+        request = self._request
+        if request.modules or request.skip or request.categories or request.phases:
+            self._select(rows)
+
     async def _new_plan(self, decision: Decision) -> LivePlan:
         """Store a new plan, then drop what belongs to older ones (PLAN-30)."""
+        self._check_selection(self._built.tasks)
         if decision.archive:
             await archive(self._store, self._run_id, plan=True)
         plan_id = f"{self._ownership.epoch:08d}-{random.getrandbits(32):08x}"
@@ -253,6 +263,7 @@ class _Opening:
         earlier = plan.snapshot()
         rows, classes = reconcile(earlier.tasks, self._built)
         carried = carry_on(rows, self._request.failed or "default", found.missing)
+        self._check_selection(rows)
         document = msgspec.structs.replace(
             earlier,
             graph_digest=self._built.graph_digest,
