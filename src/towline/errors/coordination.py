@@ -248,3 +248,17 @@ class LeaseLostError(CoordinationError):
             f"{who} no longer holds the lease of {self.task_id!r} (epoch {self.epoch}): {holder} epoch "
             f"{self.current_epoch} now. Renew within the worker timeout, or raise it; this execution is dropped."
         )
+
+
+class BackendContractError(CoordinationError):
+    """An execution back end broke the contract of the seam (DIST-81, 82, 86). ``tasks``: those concerned."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, tasks: tuple[str, ...]) -> None:
+        TowlineError.__init__(self, what, tasks)
+        self.what, self.tasks = what, tasks
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.tasks[:20]) + (f" and {len(self.tasks) - 20} more" if len(self.tasks) > 20 else "")
+        return f"the execution back end {self.what}: {shown}. Repair the back end."

@@ -8,7 +8,7 @@ from towline.execution.engine import Engine
 from towline.planning.records import FINAL_STATES, StateRecord
 
 if TYPE_CHECKING:
-    from towline.execution.engine import _Turn
+    from towline.execution.engine import StopReason, _Turn
     from towline.execution.taskrun import TaskRun
 
 
@@ -17,6 +17,7 @@ class RemoteEngine(Engine):
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
+        self._stop_asked = False
         self._moves: list[tuple[TaskRun, Literal["queued", "running"], int, str]] = []
 
     def moved(self, run: TaskRun, state: Literal["queued", "running"]) -> None:
@@ -61,6 +62,16 @@ class RemoteEngine(Engine):
         run = self._make_run(position, row)
         self._record_move(turn, run, "queued", run.attempt.epoch, "")
         turn.starts.append(run)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody outside the graph has asked the run to end."""
+        return self._stop_asked
+
+    def ask_stop(self, reason: StopReason, *, always_run_too: bool = True, task: int | None = None) -> None:
+        if task is None:
+            self._stop_asked = True
+        super().ask_stop(reason, always_run_too=always_run_too, task=task)
 
     def break_down(self, error: Exception) -> None:
         """End the run with an error from outside: mastership or coordinator are lost (DIST-56)."""

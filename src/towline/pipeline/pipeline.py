@@ -181,6 +181,10 @@ class Pipeline(Generic[Params]):
                 from towline.pipeline.master_session import MasterSession
 
                 session_class = MasterSession
+            elif request.options.backend is not None:
+                from towline.pipeline.backend_session import BackendSession
+
+                session_class = BackendSession
             return await run_session(self.program, target, request, self._observers, clock, session_class)
         finally:
             self._active = False
