@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from peers import peer_rows
-from startup import resume_pair, start_pair
+from startup import environment, resume_pair, start_pair
 
 HERE = Path(__file__).resolve().parent
 OVERHEAD = ("wide-10000", "chain-10000", "layered-10000", "grid-100x100")
@@ -34,9 +34,8 @@ Row = dict[str, Any]
 
 def probe(*what: str) -> Row:
     """Run one measurement in a fresh process."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "probe.py"), *what], capture_output=True, text=True, check=False, timeout=600
-    )
+    command = [sys.executable, str(HERE / "probe.py"), *what]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
         sys.exit(f"{' '.join(what)}: {done.stderr[-2000:]}")
     found: Row = json.loads(done.stdout.splitlines()[-1])
@@ -63,6 +62,7 @@ def ratio_row(name: str, unit: str, pairs: list[tuple[float, float]], must: floa
 def overhead(shape: str, pairs: int) -> list[Row]:
     """Compare the engine with a bare task group on one graph."""
     found, tasks = [], 1
+    probe("engine", shape)  # compiles what was changed
     for _ in range(pairs):
         bare, ours = probe("yardstick", shape), probe("engine", shape)
         tasks = ours["tasks"]

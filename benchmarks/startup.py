@@ -47,10 +47,17 @@ if __name__ == "__main__":
 LOAD_PLAN = "import json, sys; json.loads(open(sys.argv[1], 'rb').read())"
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of a measured process: compiled modules are kept and found, as where they are installed."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TOWLINE_")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    return env | {"PYTHONPYCACHEPREFIX": str(Path(__file__).resolve().parent / "results" / "compiled")}
+
+
 def seconds_of(argv: list[str], *, exit_code: int = 0) -> float:
     """Run a process to its end; return how long that took."""
     started = time.monotonic()
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False, timeout=120)
     taken = time.monotonic() - started
     if done.returncode != exit_code:
         sys.exit(f"{argv} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -65,6 +72,7 @@ def start_pair(folder: Path, number: int) -> tuple[float, float]:
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, str(program), str(folder / f"state-{number}")],
+        env=environment(),
         capture_output=True,
         text=True,
         check=True,
