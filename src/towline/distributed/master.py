@@ -121,13 +121,22 @@ class Master:
     async def finish(self) -> None:
         """Say that the run has ended, wait for the workers' last words, stop (DIST-43)."""
         try:
-            await self.coordinator.complete()
+            await self.complete()
             await self._collect_goodbyes()
             await self.drain_events()
-        except MasterReplacedError as error:
+        except (MasterReplacedError, RunUnknownError) as error:
             self._host.warn(str(error))
         finally:
             await self.stop()
+
+    async def complete(self) -> None:
+        """Say that there will be no more work; twice without harm."""
+        try:
+            await self.coordinator.complete()
+        except RunUnknownError:
+            # The server lost the run at its very end: workers must learn from the new one that nothing is left.
+            await self.coordinator.open_run(self.opening)
+            await self.coordinator.complete()
 
     async def stop(self) -> None:
         """End the loops; twice without harm."""

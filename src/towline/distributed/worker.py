@@ -186,28 +186,22 @@ class Worker:
         return f"{self._registration.session}-{next(self._tokens)}"
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that outlives the loss of the coordinator's data: the master opens the run anew (COORD-R19).
+        """Make a call, also over the loss of all data; then this session registers again first."""
 
-        Raises:
-            RunUnknownError: It has not done so for the master timeout.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._lost_after_s
-        while True:
-            try:
-                return await call()
-            except RunUnknownError:
-                if loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(REGISTER_AGAIN_S * self._random.uniform(0.5, 1.0))
+        async def come_back() -> None:
             if (await self._coordinator.run_state()).state != "unknown":
                 await self._register_again()
 
+        return await ride_out(call, limit_s=self._lost_after_s, then=come_back)
+
     async def _register_again(self) -> None:
-        """Come back after silence, with what is still held."""
+        """Come back after silence, with what is still held; a run that is not there is waited for by the caller."""
         from msgspec.structs import replace
 
-        await self._coordinator.register(replace(self._registration, held=self._held.all()))
+        try:
+            await self._coordinator.register(replace(self._registration, held=self._held.all()))
+        except RunUnknownError:
+            return
 
     def _take(self, reply: ClaimReply) -> None:
         if isinstance(reply, Closed):
@@ -352,6 +346,26 @@ class Worker:
     async def _flush_events(self) -> None:
         if self._fatal is None:
             await self._send_once()
+
+
+async def ride_out(call: Callable[[], Awaitable[T]], *, limit_s: float, then: Callable[[], Awaitable[object]]) -> T:
+    """Make a call that outlives the loss of the coordinator's data: the master opens the run anew (COORD-R19).
+
+    ``then`` is done before each further try.
+
+    Raises:
+        RunUnknownError: The run has not come back for ``limit_s``.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while True:
+        try:
+            return await call()
+        except RunUnknownError:
+            if loop.time() >= deadline:
+                raise
+        await asyncio.sleep(REGISTER_AGAIN_S)
+        await then()
 
 
 async def register_when_open(

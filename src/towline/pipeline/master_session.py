@@ -172,7 +172,7 @@ class MasterSession(Session):
         """Complete the run whatever happened, then let workers and clean-up have their time (DIST-43, DIST-70)."""
         try:
             if not self._lost:
-                await self._master.coordinator.complete()
+                await self._master.complete()
             if pool is not None and self._worker is not None and self._node is not None:
                 if self._lost:
                     pool.cancel()

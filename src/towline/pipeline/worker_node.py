@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from towline.clock import moment
 from towline.coordination.records import OutcomeRecord
 from towline.distributed.outcomes import outcome_of_record, payload_of, record_of_outcome
+from towline.distributed.worker import ride_out
 from towline.errors.root import TowlineError
 from towline.events.log import EventLog
 from towline.execution.abandoned import AbandonedBodies
@@ -266,7 +268,7 @@ class WorkerNode:
             return
         fetching = self._fetched.get(task_id)
         if fetching is None:
-            fetching = asyncio.ensure_future(self._coordinator.wait_for_outcome(task_id))
+            fetching = asyncio.ensure_future(self._fetch(task_id))
             self._fetched[task_id] = fetching
         try:
             record = await asyncio.shield(fetching)
@@ -278,6 +280,15 @@ class WorkerNode:
             record, lambda data: None if codec is None else codec.decode(data, workdir=self.workdir)
         )
         self.values.keep(position, outcome, payload_of(record))
+
+    async def _fetch(self, task_id: str) -> OutcomeRecord:
+        """Wait for an outcome; a server that lost it gets it again from the master, which opens the run anew."""
+
+        async def nothing() -> None:
+            return None
+
+        wait = partial(self._coordinator.wait_for_outcome, task_id)
+        return await ride_out(wait, limit_s=self._request.distributed.master_timeout_s, then=nothing)
 
     def _place_of(
         self, task_id: str, module: str, key: str | None, parent: str | None, item: int | None, item_digest: str | None
