@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from towline.modules.retry import Retry, Skip
     from towline.modules.selectors import Selector, in_category, tagged
     from towline.modules.settings import ArtifactRequest, Cache, Pool, Settings
-    from towline.modules.steps import Step
+    from towline.state.steps import Step
     from towline.pipeline.pipeline import Pipeline
-    from towline.planning.plan import Plan
-    from towline.planning.records import PlannedTask, TaskState
+    from towline.planning.plan import Plan, PlannedTask
+    from towline.planning.records import TaskState
     from towline.serialization.errors_record import ErrorRecord
     from towline.state.cursors import Batch, Cursor, CursorKey, Query, SyncCursor
     from towline.state.id_maps import IdMap, SqlIdMap
@@ -83,10 +83,10 @@ _HOMES = {
     "modules.retry": "Retry Skip",
     "modules.selectors": "Selector in_category tagged",
     "modules.settings": "ArtifactRequest Cache Pool Settings",
-    "modules.steps": "Step",
+    "state.steps": "Step",
     "pipeline.pipeline": "Pipeline",
-    "planning.plan": "Plan",
-    "planning.records": "PlannedTask TaskState",
+    "planning.plan": "Plan PlannedTask",
+    "planning.records": "TaskState",
     "serialization.errors_record": "ErrorRecord",
     "state.cursors": "Batch Cursor CursorKey Query SyncCursor",
     "state.id_maps": "IdMap SqlIdMap",

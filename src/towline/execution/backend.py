@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
     from towline.modules.outcomes import Outcome
-    from towline.planning.records import PlannedTask
+    from towline.planning.plan import PlannedTask
 
 
 class ExecutionContext(Protocol):

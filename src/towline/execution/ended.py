@@ -36,13 +36,12 @@ STATES: dict[type, TaskState] = {
 class EndedTasks:
     """Makes records of outcomes and keeps what later tasks need of them.
 
-    ``mask`` removes secrets from every text that the plan or an event shows. ``errors`` holds the
-    exceptions of this run by position, in the order of the journal: the first is the root (RUN-49).
+    ``mask`` removes secrets from every text that the plan or an event shows.
     """
 
     def __init__(self, values: Values, results: ResultFile, mask: Callable[[str], str]) -> None:
         self._values, self._results, self._mask = values, results, mask
-        self.errors: dict[int, BaseException] = {}
+        self._errors: list[BaseException] = []
         self.failed: list[int] = []
         """Places of failed and timed out tasks in the order of the journal."""
         self.blocked_findings: dict[int, tuple[Finding, ...]] = {}
@@ -50,10 +49,16 @@ class EndedTasks:
     def keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
         """Remember an outcome for dependents and the report."""
         self._values.keep(position, outcome, None if run is None else run.payload)
-        if isinstance(outcome, Failed | TimedOut) and not self._values.task(position).join:
-            self.failed.append(position)
-        if run is not None and run.error is not None and not isinstance(outcome, Succeeded | Skipped):
-            self.errors[position] = run.error
+        if not isinstance(outcome, Failed | TimedOut) or (self._values.task(position).join and not _is_own(outcome)):
+            return
+        self.failed.append(position)
+        if not outcome.ignored:
+            error = None if run is None else run.error
+            self._errors.append(error if error is not None else outcome.error.rebuild())
+
+    def root_error(self) -> BaseException | None:
+        """The exception of the first failure that counts (RUN-49, RUN-53)."""
+        return self._errors[0] if self._errors else None
 
     def record(
         self,
@@ -167,7 +172,7 @@ class EndedTasks:
         lines = [line.strip() for line in error.traceback.splitlines() if line.lstrip().startswith("File ")]
         return TaskError(error.type_name, text, lines[-1] if lines else None)
 
-    def settled(self, position: int, state: TaskState, facts: dict[str, Any]) -> Outcome[Any]:
+    def settled(self, state: TaskState, facts: dict[str, Any], *, ignored: bool = False) -> Outcome[Any]:
         """Make the outcome of a task that ends without a body."""
         from towline.serialization.errors_record import ErrorRecord
 
@@ -179,7 +184,13 @@ class EndedTasks:
             return Cancelled(**facts)
         reason = facts["reason"]
         error = ErrorRecord(type_name="TowlineError", text=reason.text or reason.code)
-        return Failed(error, **facts) if state == "failed" else TimedOut(error, **facts)
+        kind = Failed if state == "failed" else TimedOut
+        return kind(error, ignored=ignored, **facts)
+
+
+def _is_own(outcome: Failed | TimedOut) -> bool:
+    """Say whether a join failed by itself, and not because one of its children did."""
+    return outcome.reason is not None and outcome.reason.code == "expansion_failed"
 
 
 def _code(outcome: Outcome[Any]) -> str | None:

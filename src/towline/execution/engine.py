@@ -428,7 +428,7 @@ class Engine:
             return
         reason = Reason(code=decision.code, text=decision.text, blocked_by=decision.blocked_by)
         facts: dict[str, Any] = {"task_id": row.id, "finished_at": self._clock.now(), "reason": reason}
-        outcome = self._ended_tasks.settled(decision.task, decision.state, facts)
+        outcome = self._ended_tasks.settled(decision.state, facts, ignored=decision.ignored)
         self._record_final(turn, decision.task, row, outcome, None)
 
 

@@ -99,7 +99,9 @@ class Surroundings:
         demanded = self._built.demanded.get(self._values.joined(run.position), {})
         references = list(run.artifacts)
         for name, pattern in run.kind.spec.settings.produces.items():
-            reference = await collect(self._artifacts, run.row.id, name, pattern, run.attempt.workdir)
+            reference = await collect(
+                self._artifacts, run.row.id, name, pattern, run.attempt.workdir, run_id=run.attempt.run_id
+            )
             if reference is None:
                 if name in demanded:
                     detail = f"nothing matches {pattern!r} in {run.attempt.workdir}"

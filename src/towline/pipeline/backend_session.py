@@ -16,6 +16,8 @@ from towline.execution.seam import Seam
 from towline.pipeline.program import limits_of
 from towline.pipeline.session import Session
 
+from towline.planning.plan import shown_plan
+
 if TYPE_CHECKING:
     from towline.execution.backend import ExecutionBackend
     from towline.execution.engine import Engine
@@ -66,7 +68,7 @@ class BackendSession(Session):
     async def _execute(self, backend: ExecutionBackend, seam: Seam, scope: CancelScope) -> None:
         """Let the back end work; what it returns counts as applied."""
         request = ExecutionRequest(
-            tasks=tuple(self.opened.plan.document.tasks),
+            tasks=shown_plan(self.program.name, self.opened.plan.document.tasks).tasks,
             estimates=self.opened.estimates,
             context=seam,
             pipeline_scope=scope,

@@ -26,6 +26,7 @@ from towline.execution.run_folder import RunFolder
 from towline.execution.runner import Runner
 from towline.execution.scheduler import Scheduler
 from towline.execution.shown import parts_of
+from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.execution.stopping import Stopper
 from towline.execution.surroundings import Surroundings
 from towline.execution.taskrun import TaskRun
@@ -34,9 +35,9 @@ from towline.execution.values import Values
 from towline.execution.watchdog import Watchdog
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
-from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of
 from towline.pipeline.look import SessionLook
 from towline.pipeline.opening import artifact_store
+from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of
 from towline.pipeline.signals import Signals
 from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
@@ -93,9 +94,7 @@ class Session:
         self.worker_id = "local"
         self.params = program.params_for(request.params)
         self.folder = RunFolder(opened.append_for(self.run_id), loop.call_later, self._log_trouble, self._spawn)
-        self.events = EventLog(
-            source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.events
-        )
+        self.events = EventLog(source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.events)
         self.output = Output(
             events=self.events,
             folder=self.folder,
@@ -108,9 +107,7 @@ class Session:
         for watcher in request.watchers:
             self.events.subscribe(watcher)
         tasks = opened.plan.document.tasks
-        self._kinds = kinds_of(
-            built, options, must_travel=options.strict_values, isolate_all=request.isolate_all
-        )
+        self._kinds = kinds_of(built, options, must_travel=options.strict_values, isolate_all=request.isolate_all)
         codecs = {name: kind.codec for name, kind in self._kinds.items()}
         self.values = Values(
             built, tasks, codecs, opened.plan_file.results, copies=options.strict_values, workdir=self.workdir
@@ -212,7 +209,7 @@ class Session:
         from towline.execution.cache import DirectoryCacheStore
         from towline.execution.cached import CachedRuns
 
-        root = Path(self.program.file).resolve().parent if self.program.file else None
+        root = self._target.root if self._target else None
         return CachedRuns(
             store=DirectoryCacheStore(self.workdir / ".towline" / "cache", clock=self.clock),
             artifacts=artifacts,
@@ -285,19 +282,20 @@ class Session:
         feeds = Observers(observers, self.warn)
         self.feeds = feeds
         document = self.opened.plan.document
-        await feeds.run_started(shown_plan(document.pipeline, document.tasks))
+        await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
         self.events.subscribe(feeds.take)
         if self.request.look is not None:
             self.request.look(SessionLook(self))
         self._announce()
         signals, watchdog = self._signals(), self._watchdog()
         if self.runs_bodies:
-            self.output.install()
+            self.output.install(streams=self.request.options.capture == "auto")
         try:
             if signals is not None:
                 signals.install()
             watchdog.start()
             status = await self._drive()
+            await self._see_trees_gone()  # while signals are heard: a second one shortens this too
         finally:
             watchdog.stop()
             if signals is not None:
@@ -319,8 +317,6 @@ class Session:
 
     def _second_signal(self, code: int) -> None:
         """End at once: kill what was started; the journal is as the last turn wrote it (RUN-43)."""
-        from towline.execution.trees import kill_all
-
         kill_all()
         self._spawn(self._leave(code))
 
@@ -408,12 +404,19 @@ class Session:
         self.events.emit([self.events.event("run_ended", at, data)])
 
     async def close(self) -> None:
-        """Stop timers and threads, write the last logs."""
+        """Stop timers, threads and the warden, see commands gone, write the last logs."""
         self._deadlines.close()
         self._threads.close()
+        await self._see_trees_gone()
+        warden.close()
         await self.folder.close()
         for task in tuple(self._tasks):
             await task
+
+    async def _see_trees_gone(self) -> None:
+        """Wait for what cancelled commands started, within the graces of the node (RUN-48)."""
+        options = self.request.options
+        await wait_for_trees(options.cancel_grace_s + options.terminate_grace_s)
 
     def warn(self, text: str) -> None:
         """Keep a warning for the report, and show it now."""
@@ -476,8 +479,7 @@ async def run_session(
         await opened.close()
     if session.was_cancelled:
         raise asyncio.CancelledError
-    errors = session.ended_tasks.errors
-    return report, next(iter(errors.values()), None)
+    return report, session.ended_tasks.root_error()
 
 
 @contextmanager

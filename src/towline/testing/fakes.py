@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from towline.errors.testing import UnscriptedCallError
 from towline.modules.context import Context, SyncContext
 from towline.modules.doors import Attempt
-from towline.modules.steps import Step
+from towline.state.steps import Step
 from towline.state.cursors import CursorStore
 from towline.state.memory import MemoryStore
 from towline.state.sync_cursor import SyncCursor
@@ -71,7 +71,11 @@ class FakeDoors:
 
     @asynccontextmanager
     async def open_step(self, attempt: Attempt, name: str, result: Any) -> AsyncIterator[Step[Any]]:
-        step: Step[Any] = Step(name, done=name in self._steps, value=self._steps.get(name))
+        step: Step[Any] = Step(attempt.task_id, name, has_value=result is not None)
+        if name in self._steps:
+            step.done = True
+            if result is not None:
+                step.set(self._steps[name])
         yield step
         self._steps[name] = step.value
 
