@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from towline.errors.commands import CommandFailedError, CommandNotFoundError, CommandTimeoutError
-from towline.execution import trees
-from towline.execution.commands import run_command, wait_for_trees
+from towline.execution import started, trees
+from towline.execution.commands import run_command
+from towline.execution.started import wait_for_trees
 from towline.modules.commands import CommandResult
 from towline.testing import clause
 
@@ -176,7 +177,7 @@ async def test_all_trees_can_be_killed_at_once(run: Runs) -> None:
     begun = asyncio.create_task(run("sh", "-c", "trap '' TERM; echo $$ > pid; while true; do sleep 0.1; done"))
     pid = int(await wait_for_file(run.folder / "pid"))
 
-    trees.kill_all()
+    started.kill_all()
 
     with pytest.raises(CommandFailedError, match="SIGKILL"):
         await begun

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from towline.errors.commands import CommandFailedError, CommandNotFoundError, CommandTimeoutError
-from towline.execution import trees
+from towline.execution import started
 from towline.execution.command_output import CappedOutput, tail_of
 from towline.execution.command_rules import (
     arguments_of,
@@ -20,11 +20,12 @@ from towline.execution.command_rules import (
     windows_program,
 )
 from towline.execution.process_output import ProcessOutput, wait_until_set
+from towline.execution.trees import LEFTOVERS_AFTER_S, POLL_S, ProcessTree
 from towline.modules.commands import CommandResult
 from towline.modules.durations import seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from os import PathLike
 
     from towline.modules.durations import Duration
@@ -37,8 +38,6 @@ HELD_PIPE_S: Final = 2.0
 CANCEL_WAIT_S: Final = 0.8
 """How long a cancelled call waits for the tree to end. It then goes on being ended in the background: a body
 must see its cancellation within the grace of its task (RUN-48), which is shorter than a command's."""
-
-_ending: set[asyncio.Task[None]] = set()
 
 
 async def run_command(
@@ -119,12 +118,6 @@ async def _replaced(
     return None
 
 
-async def wait_for_trees() -> None:
-    """Wait until every tree that is being ended in the background is gone; bounded by their graces."""
-    while _ending:
-        await asyncio.wait(set(_ending))
-
-
 class _Command:
     """One command: what it is, and how it is run."""
 
@@ -159,23 +152,23 @@ class _Command:
         output = ProcessOutput(loop, self._mask, self._on_line, self.encoding)
         spawning = loop.create_task(self._spawn(loop, output, environment, data))
         try:
-            transport = await asyncio.shield(spawning)
+            transport, tree = await asyncio.shield(spawning)
         except asyncio.CancelledError:
             # asyncio would kill the program alone; what it has started by now is to end with it.
-            self._in_background(loop, self._end_spawned(spawning, output))
+            started.end_in_background(self._end_spawned(spawning, output))
             raise
-        tree = trees.ProcessTree(transport.get_pid())
-        trees.watch(tree)
         if data is not None:
             _write(transport, data)
         try:
             timed_out = not await wait_until_set(output.exited, timeout_s or None)
             if timed_out:
                 await self._end_tree(tree, output)
-            trees.forget(tree)
+            _forget(tree)
             is_closed = await wait_until_set(output.closed, HELD_PIPE_S)
         except asyncio.CancelledError:
-            await self._cancelled(loop, tree, output, transport)
+            ending = started.end_in_background(self._end_and_close(tree, output, transport))
+            # A second cancel during this wait ends it, which is as good: the tree goes on being ended.
+            await asyncio.wait((ending,), timeout=CANCEL_WAIT_S)
             raise
         if not is_closed:
             self.say(f"something that {self.shown[0]} started still holds its output; it is read no longer")
@@ -206,8 +199,9 @@ class _Command:
 
     async def _spawn(
         self, loop: asyncio.AbstractEventLoop, output: ProcessOutput, environment: dict[str, str], data: bytes | None
-    ) -> asyncio.SubprocessTransport:
+    ) -> tuple[asyncio.SubprocessTransport, ProcessTree]:
         program = self._program(environment)
+        started.warden.open()
         try:
             transport, _ = await loop.subprocess_exec(
                 lambda: output,
@@ -222,7 +216,10 @@ class _Command:
             raise self._not_found(program, environment) from error
         except PermissionError as error:
             raise CommandNotFoundError(self.shown[0], "permission", self._mask(str(error.filename))) from error
-        return transport
+        tree = ProcessTree(transport.get_pid())
+        started.watch(tree)
+        started.warden.watch(tree.root)
+        return transport, tree
 
     def _program(self, environment: dict[str, str]) -> str:
         """Check the folder, and on Windows find the program and check its arguments."""
@@ -246,37 +243,24 @@ class _Command:
 
     # -------------------------------------------------------------- ending
 
-    async def _cancelled(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        tree: trees.ProcessTree,
-        output: ProcessOutput,
-        transport: asyncio.SubprocessTransport,
+    async def _end_spawned(
+        self, spawning: asyncio.Task[tuple[asyncio.SubprocessTransport, ProcessTree]], output: ProcessOutput
     ) -> None:
-        ending = self._in_background(loop, self._end_and_close(tree, output, transport))
-        # A second cancel during this wait ends it, which is as good: the tree goes on being ended.
-        await asyncio.wait((ending,), timeout=CANCEL_WAIT_S)
-
-    def _in_background(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        ending = loop.create_task(work)
-        _ending.add(ending)
-        ending.add_done_callback(_ending.discard)
-        return ending
-
-    async def _end_spawned(self, spawning: asyncio.Task[asyncio.SubprocessTransport], output: ProcessOutput) -> None:
         try:
-            transport = await spawning
+            transport, tree = await spawning
         except CommandNotFoundError:
             return  # there is nothing to end, and nobody to tell
-        await self._end_and_close(trees.ProcessTree(transport.get_pid()), output, transport)
+        await self._end_and_close(tree, output, transport)
 
     async def _end_and_close(
-        self, tree: trees.ProcessTree, output: ProcessOutput, transport: asyncio.SubprocessTransport
+        self, tree: ProcessTree, output: ProcessOutput, transport: asyncio.SubprocessTransport
     ) -> None:
-        await self._end_tree(tree, output)
-        transport.close()
+        try:
+            await self._end_tree(tree, output)
+        finally:
+            transport.close()
 
-    async def _end_tree(self, tree: trees.ProcessTree, output: ProcessOutput) -> None:
+    async def _end_tree(self, tree: ProcessTree, output: ProcessOutput) -> None:
         """Ask the tree to end, then kill it: all of it after the grace, the rest soon after the root (RUN-33)."""
         loop = asyncio.get_running_loop()
         try:
@@ -284,16 +268,21 @@ class _Command:
             kill_at = loop.time() + self._grace_s
             is_dying = False
             while loop.time() < kill_at:
-                await asyncio.sleep(trees.POLL_S)
+                await asyncio.sleep(POLL_S)
                 if not tree.look():
                     return
                 if output.exited.done() and not is_dying:
                     is_dying = True
-                    kill_at = min(kill_at, loop.time() + trees.LEFTOVERS_AFTER_S)
+                    kill_at = min(kill_at, loop.time() + LEFTOVERS_AFTER_S)
         finally:
             tree.kill()
-            trees.forget(tree)
+            _forget(tree)
             await wait_until_set(output.exited, HELD_PIPE_S)
+
+
+def _forget(tree: ProcessTree) -> None:
+    started.forget(tree)
+    started.warden.forget(tree.root)
 
 
 def _write(transport: asyncio.SubprocessTransport, data: bytes) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from towline.errors.commands import exit_words
 from towline.errors.running import ProcessDiedError
-from towline.execution import keeper, trees
+from towline.execution import keeper, started
 from towline.execution.isolation_calls import BodyCalls
 from towline.execution.isolation_inputs import encode_inputs, encode_item
 from towline.execution.isolation_messages import (
@@ -33,6 +33,7 @@ from towline.execution.isolation_messages import (
     frame,
 )
 from towline.execution.process_output import ProcessOutput, wait_until_set
+from towline.execution.trees import ProcessTree
 from towline.modules.retry import Skip
 from towline.serialization.codec import codec_for
 from towline.serialization.exceptions import record_of
@@ -177,7 +178,7 @@ class _BodyProcess:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._control: socket.socket
-        self._tree: trees.ProcessTree
+        self._tree: ProcessTree
 
     # -------------------------------------------------------------- starting
 
@@ -211,8 +212,8 @@ class _BodyProcess:
             far_frames.close()
             far_control.close()
         self._transport = transport
-        self._tree = trees.ProcessTree(transport.get_pid())
-        trees.watch(self._tree)
+        self._tree = ProcessTree(transport.get_pid())
+        started.watch(self._tree)
         self._reader, self._writer = await asyncio.open_connection(sock=frames)
         self._loop.add_reader(self._control, self._hear_keeper)
 
@@ -331,7 +332,7 @@ class _BodyProcess:
             self._control.close()  # should the keeper still live, this is its order to kill
             if not self._output.exited.done():
                 self._tree.kill()
-            trees.forget(self._tree)
+            started.forget(self._tree)
             await wait_until_set(self._output.closed, 0.1)
             self._output.finish()
             self._transport.close()

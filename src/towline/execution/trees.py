@@ -73,6 +73,17 @@ def parse_stat(text: str) -> Process | None:
     return Process(int(head.split(" ", 1)[0]), int(fields[1]), int(fields[3]), fields[19])
 
 
+def look_up(pid: int) -> Process | None:
+    """Find one process; ``None`` if it is no more."""
+    if sys.platform != "linux":
+        return next((row for row in process_table() if row.pid == pid), None)
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return parse_stat(file.read())
+    except OSError:
+        return None
+
+
 def ps_table() -> list[Process]:
     """Read the process table of other POSIX systems; the process group stands in for the session."""
     import subprocess
@@ -151,23 +162,3 @@ class ProcessTree:
         flags = ["/F"] if force else []
         subprocess.run(["taskkill", *flags, "/T", "/PID", str(self.root)], capture_output=True, timeout=5, check=False)
         return []
-
-
-_living: set[ProcessTree] = set()
-
-
-def watch(tree: ProcessTree) -> None:
-    """Count a tree as started by this node, to be ended with it."""
-    _living.add(tree)
-
-
-def forget(tree: ProcessTree) -> None:
-    """Count a tree as ended."""
-    _living.discard(tree)
-
-
-def kill_all() -> None:
-    """Kill every tree that this process started and that has not ended: the last act before an exit (RUN-43)."""
-    for tree in list(_living):
-        tree.kill()
-        _living.discard(tree)

@@ -18,6 +18,7 @@ from towline.distributed.worker import Worker, register_when_open
 from towline.errors.coordination import MasterLostError, RunUnknownError
 from towline.errors.declaration import DeclarationError
 from towline.execution.options import default_parallelism, node_cores
+from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.pipeline.master_session import is_memory, registration_of
 from towline.pipeline.opening import state_url
 from towline.pipeline.program import params_mapping
@@ -146,6 +147,8 @@ class WorkerRun:
             watching.cancel()
             await asyncio.wait([watching])
             await keeping.stop()
+            await wait_for_trees(request.options.cancel_grace_s + request.options.terminate_grace_s)
+            warden.close()
             node.close()
             if request.by_main:
                 signals.restore()
@@ -203,7 +206,5 @@ class WorkerRun:
             await worker.give_back()
 
     def _on_second(self, code: int) -> None:
-        from towline.execution.trees import kill_all
-
         kill_all()
         SystemExitDoor()(code)
