@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -84,4 +83,6 @@ def work(pipeline: SeenPipeline, request: RunRequest) -> int:
     """Work for the master until the run has no more; returns the exit code."""
     assert request.run_id is not None
     say(f"worker for run {request.run_id}")
+    import asyncio
+
     return asyncio.run(pipeline.work_for(request, request.run_id))

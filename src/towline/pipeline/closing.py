@@ -57,6 +57,8 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         "peak": peak,
         "mean": round(mean, 3),
         "cache_hits": sum(1 for one in reports if one.origin == "cached"),
+        "retries": session.retry_count,
+        "requeues": session.requeue_count,
     }
     code = EXIT_CODES[status] if status != "cancelled" else session.exit_code_of_cancel
     report = RunReport(

@@ -117,7 +117,7 @@ class Session:
         self.growth = Growth(built, opened.plan, self.values, max_tasks=options.max_tasks, workdir=self.workdir)
         self.runs: dict[str, TaskRun] = {}
         self.commands_of: dict[str, int] = {}
-        self.command_count = 0
+        self.command_count = self.retry_count = self.requeue_count = 0
         self.exit_code_of_cancel = 130
         self.was_cancelled = False
         """The task that awaits the run was cancelled; it gets its ``CancelledError`` when all is closed."""
@@ -187,7 +187,7 @@ class Session:
             clock=self.clock,
             random=random.Random(),
             worker_id=self.worker_id,
-            on_retry=self.engine.retrying,
+            on_retry=self._retrying,
         )
         runner = Runner(
             host=self.engine,
@@ -303,6 +303,10 @@ class Session:
             self.output.uninstall()
         self.output.drain()
         return status
+
+    def _retrying(self, run: TaskRun, outcome: Outcome[Any], pause_s: float) -> None:
+        self.retry_count += 1
+        self.engine.retrying(run, outcome, pause_s)
 
     def _signals(self) -> Signals | None:
         if not (self.request.by_main or self.request.options.handle_signals):
