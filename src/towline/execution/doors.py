@@ -8,6 +8,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from towline.clock import moment
 from towline.errors.offload import OffloadUnavailableError
 from towline.errors.planning import FindingError
 from towline.errors.run import AttemptEndedError
@@ -234,9 +235,9 @@ class NodeDoors:
             run.progress_due_at = now + PROGRESS_INTERVAL_S
             data: dict[str, Any] = {"done": moved.done, "total": moved.total}
             if moved.last_checkpoint_at is not None:
-                data["last_checkpoint_at"] = moved.last_checkpoint_at
+                data["last_checkpoint_at"] = moment(moved.last_checkpoint_at)
             if moved.next_checkpoint_at is not None:
-                data["next_checkpoint_at"] = moved.next_checkpoint_at
+                data["next_checkpoint_at"] = moment(moved.next_checkpoint_at)
             self._show("progress", run, data)
 
     # -------------------------------------------------------------- artifacts, offload

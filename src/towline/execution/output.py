@@ -50,11 +50,10 @@ class Output:
         echo: bool,
     ) -> None:
         self._events, self._folder, self._mask, self._clock, self._loop = events, folder, mask, clock, loop
-        self._run_id, self._echo = run_id, echo
+        self._run_id, self.echo = run_id, echo
         self._said: deque[tuple[Attempt | None, float, str, str, str]] = deque()
         self._drain_due = False
         self._handler = _RunHandler(self)
-        self._routers: list[tuple[str, TextIO, _Router]] = []
 
     # -------------------------------------------------------------- any thread
 
@@ -106,31 +105,38 @@ class Output:
 
     def task_ended(self, attempt: Attempt) -> None:
         """Flush the unfinished lines of a task whose body has ended."""
-        for _, _, router in self._routers:
+        for router in _routers.values():
             router.flush_task(attempt)
 
     # -------------------------------------------------------------- installing
 
-    def install(self) -> None:
-        """Listen to logging and to the standard streams until :meth:`uninstall`."""
+    def install(self, *, streams: bool = True) -> None:
+        """Listen to logging, and to the standard streams, until :meth:`uninstall`."""
         LOGGER.setLevel(logging.DEBUG)
         LOGGER.propagate = False
         LOGGER.addHandler(self._handler)
         logging.getLogger().addHandler(self._handler)
-        for name in ("stdout", "stderr"):
-            found: TextIO = getattr(sys, name)
-            router = _Router(self, name, found, self._echo)
-            setattr(sys, name, router)
-            self._routers.append((name, found, router))
+        for name in ("stdout", "stderr") if streams else ():
+            router = _routers.get(name)
+            if router is None or getattr(sys, name) is not router:
+                router = _routers[name] = _Router(name, getattr(sys, name))
+                setattr(sys, name, router)
+            router.outputs.append(self)
 
     def uninstall(self) -> None:
-        """Restore what was found; harmless twice. A stream that someone replaced meanwhile is left alone."""
+        """Stop listening; harmless twice. The last run of the process restores the streams that were found.
+
+        A stream that someone replaced meanwhile is left alone.
+        """
         LOGGER.removeHandler(self._handler)
         logging.getLogger().removeHandler(self._handler)
-        for name, found, router in self._routers:
-            if getattr(sys, name) is router:
-                setattr(sys, name, found)
-        self._routers.clear()
+        for name, router in tuple(_routers.items()):
+            if self in router.outputs:
+                router.outputs.remove(self)
+            if not router.outputs:
+                if getattr(sys, name) is router:
+                    setattr(sys, name, router.found)
+                del _routers[name]
 
     def is_of_this_run(self, attempt: Attempt | None) -> bool:
         """Whether text of this attempt belongs here; several runs may share one process."""
@@ -159,57 +165,72 @@ class _RunHandler(logging.Handler):
 
 
 class _Router(io.TextIOBase):
-    """Stands for ``sys.stdout`` or ``sys.stderr``: text of bodies goes to their task, the rest through."""
+    """Stands for ``sys.stdout`` or ``sys.stderr``: text of bodies goes to their task, the rest through.
 
-    def __init__(self, output: Output, name: str, found: TextIO, echo: bool) -> None:
-        self._output, self._name, self._found, self._echo = output, name, found, echo
-        self._open: dict[str, tuple[Attempt, str]] = {}
+    One serves all runs of the process: they may overlap, and end in another order than they began.
+    """
+
+    def __init__(self, name: str, found: TextIO) -> None:
+        self._name, self.found = name, found
+        self.outputs: list[Output] = []
+        """The runs that listen, the latest last."""
+        self._open: dict[tuple[str, str], tuple[Attempt, str]] = {}
         self._lock = threading.Lock()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return getattr(self._found, "encoding", None) or "utf-8"
+        return getattr(self.found, "encoding", None) or "utf-8"
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        return getattr(self._found, "errors", None)
+        return getattr(self.found, "errors", None)
 
     def writable(self) -> bool:
         return True
 
     def isatty(self) -> bool:
-        return self._found.isatty()
+        return self.found.isatty()
 
     def fileno(self) -> int:
-        return self._found.fileno()
+        return self.found.fileno()
 
     @property
     def buffer(self) -> Any:
         """The bytes beneath: not routed, as raw descriptors are not (RUN-38)."""
-        return self._found.buffer
+        return self.found.buffer
 
     def write(self, text: str) -> int:
         attempt = current_attempt.get()
-        if attempt is None or not self._output.is_of_this_run(attempt):
-            return self._found.write(text)
-        if self._echo:
-            self._found.write(text)
+        output = self._output_of(attempt)
+        if attempt is None or output is None:
+            return self.found.write(text)
+        if output.echo:
+            self.found.write(text)
+        place = (attempt.run_id, attempt.task_id)
         with self._lock:
-            _, begun = self._open.pop(attempt.task_id, (attempt, ""))
+            _, begun = self._open.pop(place, (attempt, ""))
             *lines, rest = (begun + text).split("\n")
             if rest:
-                self._open[attempt.task_id] = (attempt, rest)
+                self._open[place] = (attempt, rest)
         for line in lines:
-            self._output.printed(attempt, self._name, line)
+            output.printed(attempt, self._name, line)
         return len(text)
 
     def flush(self) -> None:
-        self._found.flush()
+        self.found.flush()
+
+    def _output_of(self, attempt: Attempt | None) -> Output | None:
+        return next((output for output in reversed(self.outputs) if output.is_of_this_run(attempt)), None)
 
     def flush_task(self, attempt: Attempt) -> None:
         if not self._open:
             return
         with self._lock:
-            open_line = self._open.pop(attempt.task_id, None)
-        if open_line is not None:
-            self._output.printed(attempt, self._name, open_line[1])
+            open_line = self._open.pop((attempt.run_id, attempt.task_id), None)
+        output = self._output_of(attempt)
+        if open_line is not None and output is not None:
+            output.printed(attempt, self._name, open_line[1])
+
+
+_routers: dict[str, _Router] = {}
+"""Those that stand in ``sys`` now, by the name of their stream."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import random
 from contextlib import contextmanager
 from pathlib import Path
