@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from towline.modules.retry import Retry, Skip
     from towline.modules.selectors import Selector, in_category, tagged
     from towline.modules.settings import ArtifactRequest, Cache, Pool, Settings
-    from towline.state.steps import Step
     from towline.pipeline.pipeline import Pipeline
     from towline.planning.plan import Plan, PlannedTask
     from towline.planning.records import TaskState
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from towline.state.id_maps import IdMap, SqlIdMap
     from towline.state.sql_cursor import SqlCursor
     from towline.state.sql_dialect import DbConnection
+    from towline.state.steps import Step
 
 _HOMES = {
     "artifacts.records": "ArtifactRef",

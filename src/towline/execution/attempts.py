@@ -13,7 +13,7 @@ import msgspec
 from towline.errors.coordination import LeaseLostError
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
 from towline.errors.run import UnexpectedCancellationError
-from towline.errors.running import ModuleTimeoutError, TooManyAbandonedError
+from towline.errors.running import HowEnded, ModuleTimeoutError, TooManyAbandonedError
 from towline.errors.values import ResultTypeError
 from towline.execution.taskrun import Phase, Place
 from towline.modules.context import Context, SyncContext
@@ -52,7 +52,7 @@ class Attempts:
         doors: Doors,
         stopper: Stopper,
         threads: ThreadPool,
-        processes: ProcessBodies,
+        processes: ProcessBodies | None,
         abandoned: AbandonedBodies,
         clock: Clock,
         random: Random,
@@ -134,10 +134,11 @@ class Attempts:
         try:
             place = run.kind.place
             if place is Place.LOOP:
-                value = await run.kind.spec.call(Context(run.attempt, self._doors), run.inputs, run.attempt.item)
+                value = await run.kind.spec.call(Context(run.attempt, self._doors), run.given, run.attempt.item)
             elif place is Place.THREAD:
                 value = await self._in_thread(run)
             else:
+                assert self._processes is not None  # a plan with isolated bodies and no target was refused (MOD-27)
                 value = await self._processes.run(run)
         except BaseException as error:  # noqa: BLE001 - whatever a body raises becomes its outcome
             return self._raised(run, error)
@@ -156,7 +157,7 @@ class Attempts:
         self._abandoned.refuse_thread()
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        call = partial(run.kind.spec.call, SyncContext(run.attempt, self._doors), run.inputs, run.attempt.item)
+        call = partial(run.kind.spec.call, SyncContext(run.attempt, self._doors), run.given, run.attempt.item)
         body = self._threads.start(call, context)
         ended: asyncio.Future[None] = loop.create_future()
         run.body = body
@@ -240,7 +241,7 @@ class Attempts:
         }
 
 
-def how_it_ended(run: TaskRun, place: Place) -> str:
+def how_it_ended(run: TaskRun, place: Place) -> HowEnded:
     """Say in one word how a timed out body came to its end."""
     if run.abandoned:
         return "abandoned"

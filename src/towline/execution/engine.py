@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from towline.clock import moment
 from towline.errors.state import StateLostError
-from towline.execution.ended import EndedTasks
 from towline.execution.scheduling import (
     Begin,
     Blocked,
@@ -32,7 +31,6 @@ from towline.execution.scheduling import (
     WakeAt,
 )
 from towline.execution.shown import parts_of
-from towline.execution.taskrun import TaskRun
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Succeeded, TimedOut
 from towline.planning.records import FINAL_STATES, JournalRecord, PlannedTask, ProgressRecord, StateRecord, TaskError
 
@@ -41,12 +39,14 @@ if TYPE_CHECKING:
 
     from towline.clock import Clock
     from towline.events.log import EventLog
+    from towline.execution.ended import EndedTasks
     from towline.execution.growth import Growth
     from towline.execution.output import Output
     from towline.execution.plan_writer import PlanWriter
     from towline.execution.runner import Runner
     from towline.execution.scheduler import Scheduler
     from towline.execution.scheduling import Decision
+    from towline.execution.taskrun import TaskRun
 
 SETTLE_SLICE = 1_000
 """Decisions that one turn carries out at most; the rest waits for the next, so that a failure with 100,000

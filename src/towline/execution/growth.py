@@ -8,7 +8,6 @@ from towline.errors.planning import ExpansionError
 from towline.identity import digest_of
 from towline.modules.outcomes import Failed, Reason
 from towline.planning.children import expansion
-from towline.planning.records import ExpandRecord
 from towline.serialization.exceptions import record_of
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from towline.execution.values import Values
     from towline.planning.built import BuiltPlan
     from towline.planning.live import LivePlan
-    from towline.planning.records import PlannedTask
+    from towline.planning.records import ExpandRecord, PlannedTask
 
 
 class Growth:

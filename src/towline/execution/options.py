@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from towline.errors.declaration import DeclarationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from towline.execution.backend import ExecutionBackend
-    from towline.modules.conditions import Condition
-    from towline.modules.retry import Retry
-    from towline.modules.settings import Pool
+from towline.execution.backend import ExecutionBackend
+from towline.modules.conditions import Condition
+from towline.modules.retry import Retry
+from towline.modules.settings import Pool
 
 NOT_NEGATIVE = (
     "module_timeout_s",

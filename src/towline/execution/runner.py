@@ -12,7 +12,6 @@ import msgspec
 from towline.errors.run import ConditionError, EngineError
 from towline.errors.values import ValueTravelError
 from towline.execution.output import current_attempt
-from towline.execution.stopping import Stopper
 from towline.execution.taskrun import Phase, TaskRun
 from towline.modules.context import Context, SyncContext
 from towline.modules.current import current_task
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from towline.execution.abandoned import AbandonedBodies
     from towline.execution.attempts import Attempts
+    from towline.execution.stopping import Stopper
     from towline.execution.surroundings import Surroundings
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from towline.execution.taskrun import TaskRun
     from towline.execution.values import Values
     from towline.planning.live import LivePlan
-    from towline.planning.records import PlannedTask
+    from towline.planning import records
+    from towline.planning.plan import PlannedTask
 
 IDLE_LOOK_S = 0.1
 """Between two looks at a run in which nothing moves (DIST-86)."""
@@ -95,12 +96,12 @@ class Seam:
             self._finish(run, outcome)
         return True
 
-    def _row(self, task_id: str) -> PlannedTask:
+    def _row(self, task_id: str) -> records.PlannedTask:
         if task_id not in self._plan.index:
             raise BackendContractError("named a task that the plan does not have", (task_id,))
         return self._plan.row(task_id)
 
-    def _withdraw(self, row: PlannedTask) -> None:
+    def _withdraw(self, row: records.PlannedTask) -> None:
         """The first request was cancelled, and with it its execution.
 
         A failure elsewhere cancels the run's own scope too; always-run work is not touched by that (DIST-85).

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from towline.errors.artifacts import ArtifactMissingError
 from towline.errors.secrets import SecretInResultError
-from towline.modules.outcomes import Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from towline.execution.threads import ThreadPool
     from towline.execution.values import Values
     from towline.masking import Masker
+    from towline.modules.outcomes import Succeeded
     from towline.planning.built import BuiltPlan
 
 

@@ -101,12 +101,18 @@ class TaskRun:
     progress_due_at = 0.0
     commands = 0
     steps: Any = None
-    saved_at: str | None = None
+    saved_at: float | None = None
     """The last durable cursor write that the plan knows of."""
 
     def __init__(self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None) -> None:
         self.position, self.row, self.kind, self.attempt, self.inputs = position, row, kind, attempt, inputs
         self.first_attempt = row.attempts
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The inputs, once they are loaded."""
+        assert self.inputs is not None
+        return self.inputs
 
     def found(self, finding: Finding) -> None:
         """Keep a finding of the body."""

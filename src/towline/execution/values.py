@@ -8,7 +8,6 @@ import msgspec
 
 from towline.errors.state import ResultCorruptError
 from towline.modules.outcomes import Finding, Outcome, Reason, Skipped, Succeeded
-
 from towline.state.results import ResultPlace
 
 if TYPE_CHECKING:
@@ -222,7 +221,8 @@ class Values:
 
 def _as_outcome(row: PlannedTask) -> Outcome[Any]:
     """Say how a task ended in an earlier run, or that it does not count yet (a blocked gate, PLAN-52)."""
-    from towline.modules.outcomes import Cancelled, ErrorRecord, Failed, TimedOut
+    from towline.modules.outcomes import Cancelled, Failed, TimedOut
+    from towline.serialization.errors_record import ErrorRecord
 
     facts: dict[str, Any] = {
         "task_id": row.id,

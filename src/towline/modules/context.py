@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from towline.modules.artifacts import Artifacts, SyncArtifacts
     from towline.modules.commands import CommandOptions, CommandResult
     from towline.modules.doors import Attempt, Doors
-    from towline.state.steps import Step
     from towline.offload import OffloadDoor
     from towline.state.cursors import Cursor, CursorKey, SyncCursor
     from towline.state.query import Query
     from towline.state.sql_cursor import SqlCursor
+    from towline.state.steps import Step
 
     Key = TypeVar("Key", bound=CursorKey)
 else:

@@ -15,7 +15,6 @@ from towline.execution.remote_engine import RemoteEngine
 from towline.execution.seam import Seam
 from towline.pipeline.program import limits_of
 from towline.pipeline.session import Session
-
 from towline.planning.plan import shown_plan
 
 if TYPE_CHECKING:

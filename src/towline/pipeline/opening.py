@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import random
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from towline.clock import moment
 from towline.errors.run import RequirementsError
 from towline.execution.node import Node, known_skips
 from towline.identity import new_run_id
-from towline.modules.outcomes import Reason, Skipped
+from towline.modules.outcomes import Outcome, Reason, Skipped
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
 from towline.planning.deciding import Wanted, decide
@@ -27,21 +28,19 @@ from towline.planning.selection import Choice, select
 from towline.state.cleaning import archive, drop_older_documents, drop_task
 from towline.state.opening import open_store
 from towline.state.planfile import PlanFile
-from towline.state.store import Fence, Owner
+from towline.state.store import Fence, Owner, Ownership, StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from towline.artifacts.store import ArtifactStore
     from towline.clock import Clock
     from towline.execution.run_request import RunRequest
-    from towline.modules.outcomes import Outcome
     from towline.pipeline.program import Program
     from towline.planning.built import BuiltPlan
     from towline.planning.deciding import Decision, Found
     from towline.planning.records import PlannedTask
     from towline.planning.selection import Selection
-    from towline.state.store import Ownership, StateStore
 
 IDS_SHOWN = 1_000
 """Most ids of one class in a ``reconciled`` event (``planning.md`` section 2)."""

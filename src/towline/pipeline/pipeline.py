@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Params = TypeVar("Params")
 
+DEFAULT_OPTIONS = Options()
 RESUME_MODES = ("crash", "auto", "never")
 
 
@@ -71,7 +72,7 @@ class Pipeline(Generic[Params]):
         params: type[Any] | None = None,
         phases: Sequence[str] = (),
         resume: Literal["crash", "auto", "never"] = "crash",
-        options: Options = Options(),
+        options: Options = DEFAULT_OPTIONS,
     ) -> None:
         if not isinstance(name, str) or not MODULE_NAME.match(name):
             raise DeclarationError("Pipeline", "name", name, "a letter or _, then letters, digits or _.()=,- and space")
@@ -176,7 +177,7 @@ class Pipeline(Generic[Params]):
         self._active = True
         try:
             target = target_of(self, self.program.module_name)
-            session_class = Session
+            session_class: type[Session] = Session
             if request.distributed is not None:
                 from towline.pipeline.master_session import MasterSession
 

@@ -11,20 +11,18 @@ import msgspec
 from towline.errors.declaration import DeclarationError, TargetLoadError
 from towline.errors.values import ValueTravelError
 from towline.execution.limits import ModuleRules, RunLimits
-from towline.execution.options import default_parallelism, node_cores
+from towline.execution.options import Options, default_parallelism, node_cores
 from towline.execution.taskrun import ModuleKind, Place
 from towline.modules.annotations import resolve_types
 from towline.modules.capabilities import in_words, is_impossible
 from towline.modules.retry import Retry
-from towline.modules.spec import ModuleSettings
+from towline.modules.spec import ModuleSettings, ModuleSpec
 from towline.modules.versions import code_version
 from towline.planning.graph import build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from towline.execution.options import Options
-    from towline.modules.spec import ModuleSpec
     from towline.modules.target import TargetRef
     from towline.planning.built import BuiltPlan
     from towline.serialization.codec import Codec

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from towline.errors.testing import UnscriptedCallError
 from towline.modules.context import Context, SyncContext
 from towline.modules.doors import Attempt
-from towline.state.steps import Step
 from towline.state.cursors import CursorStore
 from towline.state.memory import MemoryStore
+from towline.state.steps import Step
 from towline.state.sync_cursor import SyncCursor
 from towline.testing.script import Script, Scripted
 
