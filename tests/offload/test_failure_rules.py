@@ -276,7 +276,9 @@ def test_the_masters_own_pause_is_no_ones_silence() -> None:
 def test_a_higher_fence_takes_over_a_running_job() -> None:
     """A re-dispatch to the same worker is answered by what runs already: no second run, no lost call."""
     w = ready(Fault("slow", 0, 0.0, 999.0, 1.0, 4.0))
-    w.core.options = w.core.options.__class__(**{f: getattr(w.core.options, f) for f in w.core.options.__struct_fields__} | {"attempts": 9})
+    w.core.options = w.core.options.__class__(
+        **{f: getattr(w.core.options, f) for f in w.core.options.__struct_fields__} | {"attempts": 9}
+    )
     run = submit(w, result_deadline_s=None, place="remote")
     w.clock.run_for(1.0)
     session = next(iter(w.core.sessions.values()))
@@ -297,7 +299,19 @@ def test_jobs_that_lack_the_same_version_share_one_transfer() -> None:
     seen = spy(w, "to master")
     source = w.table.register(np.ones(250, np.uint64), name=None, owned=True, shared=False)
     calls = [
-        Call(i, mix, "sim.mix", (source,), (w.table.zeros(250, np.uint64, name=None, shared=False),), {"salt": i}, None, None, 0, "remote", None)
+        Call(
+            i,
+            mix,
+            "sim.mix",
+            (source,),
+            (w.table.zeros(250, np.uint64, name=None, shared=False),),
+            {"salt": i},
+            None,
+            None,
+            0,
+            "remote",
+            None,
+        )
         for i in range(4)
     ]
     run = GraphRun("g", calls, keep_going=False, on_end=lambda _: None)
@@ -337,7 +351,9 @@ def test_times_that_cannot_be_are_ignored() -> None:
     """NaN and negative numbers from a worker change nothing but its life."""
     w = ready()
     session = next(iter(w.core.sessions.values()))
-    w.core._heartbeat(session, Heartbeat(session.number, 9_999, float("nan"), [], [], -5, -7, float("nan")), w.clock.time())
+    w.core._heartbeat(
+        session, Heartbeat(session.number, 9_999, float("nan"), [], [], -5, -7, float("nan")), w.clock.time()
+    )
 
     view = session.view()
     assert (view.mem_free, view.cache_bytes) == (0, 0)

@@ -73,13 +73,27 @@ def test_frames_survive_any_split(cuts: list[int]) -> None:
 def test_golden_frames() -> None:
     """A frame of protocol 1 is these bytes, for ever: other versions of Towline must read them."""
     golden = Path(__file__).with_name("golden_frames.txt")
-    lines = [f"{type(frame.message).__name__} {b''.join(encode(frame, 3))[:200].hex()}" for frame in SAMPLES if frame.body_bytes < 1000]
+    lines = [
+        f"{type(frame.message).__name__} {b''.join(encode(frame, 3))[:200].hex()}"
+        for frame in SAMPLES
+        if frame.body_bytes < 1000
+    ]
 
     assert golden.read_text().splitlines() == lines
 
 
 def crafted(**changes: int) -> bytes:
-    fields = {"magic": 0x5754, "major": 1, "kind": 9, "flags": 0, "lane": 0, "meta": 3, "crc": 0, "body": 0, "seq": 0} | changes
+    fields = {
+        "magic": 0x5754,
+        "major": 1,
+        "kind": 9,
+        "flags": 0,
+        "lane": 0,
+        "meta": 3,
+        "crc": 0,
+        "body": 0,
+        "seq": 0,
+    } | changes
     return HEADER.pack(*fields.values()) + b"\x93\x01\x02"
 
 

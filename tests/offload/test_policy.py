@@ -66,8 +66,18 @@ def test_the_cost_aware_policy_chooses_the_faster_side() -> None:
     random, right, judged = Random(7), 0, 0
     policy = CostAwarePolicy(margin=0.1)
     while judged < 200:
-        view = call(payload_bytes=random.randrange(1 << 10, 1 << 28), output_bytes=random.randrange(1 << 20), expected_s=random.uniform(0.001, 2))
-        there = worker("w", rtt_s=random.uniform(1e-4, 0.1), up_bytes_per_s=random.uniform(1e7, 2e9), backlog_s=random.uniform(0, 3), slots=2)
+        view = call(
+            payload_bytes=random.randrange(1 << 10, 1 << 28),
+            output_bytes=random.randrange(1 << 20),
+            expected_s=random.uniform(0.001, 2),
+        )
+        there = worker(
+            "w",
+            rtt_s=random.uniform(1e-4, 0.1),
+            up_bytes_per_s=random.uniform(1e7, 2e9),
+            backlog_s=random.uniform(0, 3),
+            slots=2,
+        )
         local = LocalView(slots=2, running=2, backlog_s=random.uniform(0, 6), expected_s=view.expected_s)
         remote_s = completion_s(view, there) + view.expected_s
         local_s = local.backlog_s / local.slots + local.expected_s

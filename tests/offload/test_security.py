@@ -42,7 +42,9 @@ async def test_workers_with_the_token_join_and_others_do_not() -> None:
 async def test_a_worker_does_not_serve_a_master_without_the_token() -> None:
     """The proof is mutual: an impostor on the master's port gets no worker."""
     async with together("tcp", workers=0, wait=False) as t:
-        agent = WorkerAgent(TcpTransport.connect(t.cluster.endpoint), REGISTRY, access=OffloadAccess(token=TOKEN), name="careful")
+        agent = WorkerAgent(
+            TcpTransport.connect(t.cluster.endpoint), REGISTRY, access=OffloadAccess(token=TOKEN), name="careful"
+        )
         end = await agent.serve()
 
     assert end.code == 2
@@ -141,7 +143,9 @@ async def test_links_can_be_encrypted(tmp_path: Path) -> None:
         Runtime(kernels=REGISTRY, options=options) as runtime,
         runtime.cluster(TcpTransport.listen("127.0.0.1:0"), access=server) as cluster,
     ):
-        agent = WorkerAgent(TcpTransport.connect(cluster.endpoint), REGISTRY, access=client, name="w0", options=AgentOptions(shm=False))
+        agent = WorkerAgent(
+            TcpTransport.connect(cluster.endpoint), REGISTRY, access=client, name="w0", options=AgentOptions(shm=False)
+        )
         await agent.start()
         await cluster.wait_for_workers(1, timeout_s=20)
         source, out = np.random.default_rng(1).random(400_000), np.zeros(400_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from towline.offload.cluster import Cluster
+from towline.offload.options import OffloadOptions
 from towline.offload.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from towline.offload.buffers import Buffer, State
     from towline.offload.graph import Graph
     from towline.offload.links import Link
-    from towline.offload.options import OffloadAccess, OffloadOptions
+    from towline.offload.options import OffloadAccess
     from towline.offload.records import CallExplanation, CallNumber, OffloadEvent, OffloadStats
+    from towline.offload.registry import KernelRegistry
 
 
 class OffloadDoor(Protocol):
@@ -86,14 +88,16 @@ class PipelineOffload:
         program: Fingerprint that agents must share (OFF-905).
         task, epoch: The claim; an agent that saw a higher epoch refuses this session (OFF-906).
         on_event: Where the composition root forwards events to the run (OFF-909).
+        kernels: Where names are looked up; None: what ``@kernel`` registered.
     """
 
     def __init__(
         self, *, endpoints: Sequence[str] = (), options: OffloadOptions | None = None, access: OffloadAccess | None = None,
         program: str | None = None, task: str | None = None, epoch: int | None = None,
         on_event: Callable[[OffloadEvent], None] | None = None,
+        kernels: KernelRegistry | None = None,
     ) -> None:  # fmt: skip
-        self._runtime = Runtime(options=options) if options is not None else Runtime()
+        self._runtime = Runtime(kernels=kernels, options=options if options is not None else OffloadOptions())
         self._endpoints = tuple(endpoints)
         self._cluster = Cluster(
             self._runtime, NoListener(), policy=None, access=access, program=program, task=task, epoch=epoch

@@ -24,8 +24,21 @@ class Dispatch:
     """One call as one worker was given it."""
 
     __slots__ = (
-        "arrays", "call", "fence", "fetch_at", "fetch_tries", "fetched", "flushed_at", "hits", "moved_at", "listed_bytes", "misses", "regions",
-        "sent_at", "touched_at", "transfers",
+        "arrays",
+        "call",
+        "fence",
+        "fetch_at",
+        "fetch_tries",
+        "fetched",
+        "flushed_at",
+        "hits",
+        "listed_bytes",
+        "misses",
+        "moved_at",
+        "regions",
+        "sent_at",
+        "touched_at",
+        "transfers",
     )  # fmt: skip
 
     def __init__(self, call: Call, fence: int, now: float) -> None:
