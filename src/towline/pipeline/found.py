@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from towline.state.store import StateStore
 
 
-async def look(store: StateStore, plan_file: PlanFile, *, may_resume: bool) -> tuple[Found, LivePlan | None]:
-    """Read plan, journal and counts of documents; changes nothing.
+async def look(
+    store: StateStore, plan_file: PlanFile, *, may_resume: bool
+) -> tuple[Found, LivePlan | None, list[bytes]]:
+    """Read plan, journal and counts of documents; changes nothing. Also gives the journal's records as JSON.
 
     ``may_resume``: the start may go on with the plan, so that results that are gone matter (PLAN-37).
     """
     try:
         loaded = await plan_file.load()
         if loaded.snapshot is None:
-            return Found(root=store.name, documents=int(await has_task_documents(store))), None
+            return Found(root=store.name, documents=int(await has_task_documents(store))), None, []
         plan = LivePlan(decode_document(loaded.snapshot, f"{store.name}/plan.json"))
         replay(plan, loaded.records, f"{store.name}/plan.journal")
     except (PlanCorruptError, SchemaTooNewError) as error:
-        return Found(root=store.name, damage=error), None
+        return Found(root=store.name, damage=error), None, []
     document = plan.snapshot()
     missing: frozenset[str] = frozenset()
     if may_resume or document.run_state in UNENDED:
@@ -45,4 +47,4 @@ async def look(store: StateStore, plan_file: PlanFile, *, may_resume: bool) -> t
         missing=missing,
         torn=loaded.dropped_tail > 0,
     )
-    return found, plan
+    return found, plan, loaded.records

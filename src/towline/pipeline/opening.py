@@ -16,9 +16,10 @@ from towline.errors.run import RequirementsError
 from towline.execution.node import Node, known_skips
 from towline.identity import new_run_id
 from towline.modules.outcomes import Outcome, Reason, Skipped
+from towline.pipeline.catch_up import log_missing_transitions
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
-from towline.planning.deciding import Wanted, decide
+from towline.planning.deciding import UNENDED, Wanted, decide
 from towline.planning.document import encode_slices
 from towline.planning.live import LivePlan
 from towline.planning.reconcile import Reconciled, reconcile
@@ -158,7 +159,8 @@ async def _take(
     ownership = await store.acquire(owner)
     try:
         plan_file = PlanFile(store, ownership)
-        found, plan = await look(store, plan_file, may_resume=request.earlier == "resume" or program.resume == "auto")
+        may_resume = request.earlier == "resume" or program.resume == "auto"
+        found, plan, records = await look(store, plan_file, may_resume=may_resume)
         wanted = Wanted(
             program=program.id,
             run_id=run_id,
@@ -170,6 +172,8 @@ async def _take(
             failed=request.failed or "default",
         )
         decision = decide(found, wanted)
+        if plan is not None and plan.document.run_state in UNENDED:
+            await log_missing_transitions(store, ownership.epoch, name, plan.document, records)
         holder = PlanOwner(id=name, host=owner.host, pid=owner.pid, epoch=ownership.epoch, since=at)
         opening = _Opening(store, plan_file, ownership, built, request, run_id, holder, clock.now())
         opened = await opening.carry_out(decision, found, plan, skips)

@@ -82,7 +82,7 @@ async def _rows(
     store = open_store(url, clock=SystemClock())
     try:
         plan_file = PlanFile(store)
-        found, plan = await look(store, plan_file, may_resume=True)
+        found, plan, _ = await look(store, plan_file, may_resume=True)
         wanted = Wanted(
             program=program.id,
             run_id=request.run_id or "",

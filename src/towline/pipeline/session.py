@@ -286,6 +286,7 @@ class Session:
         if self.request.look is not None:
             self.request.look(SessionLook(self))
         self._announce()
+        await self.folder.flush()  # whoever comes after a crash finds the plan in the log
         signals, watchdog = self._signals(), self._watchdog()
         if self.runs_bodies:
             self.output.install(streams=self.request.options.capture == "auto")
@@ -354,9 +355,20 @@ class Session:
 
     def _expire(self, run: TaskRun, stack: str) -> None:
         """From the watchdog's thread, while the loop is blocked: record the timeout and leave (RUN-28)."""
-        self.engine.expire_blocking(run, stack)
-        self.output.drain()
+        from towline.execution.trees import kill_all
+
+        kill_all()
+        asyncio.run(self._last_words(run, stack))
         self._exit(1)
+
+    async def _last_words(self, run: TaskRun, stack: str) -> None:
+        try:
+            async with asyncio.timeout(LAST_WRITE_S):
+                await self.engine.expire_blocking(run, stack)
+                self.output.drain()
+                await self.folder.flush()
+        except TimeoutError:
+            pass  # as after a second signal: it leaves, whatever the disk does
 
     async def _drive(self) -> str:
         driving = self._loop.create_task(self.engine.run())

@@ -72,6 +72,11 @@ def replay(plan: LivePlan, records: Sequence[bytes], file: str = JOURNAL_FILE) -
         apply(plan, record)
 
 
+def decode_record(data: bytes) -> JournalRecord:
+    """Read one journal record that :func:`replay` has taken already."""
+    return _RECORD.decode(data)
+
+
 def _refuse_newer(data: bytes, file: str) -> None:
     """Raise ``SchemaTooNewError`` if a document that could not be read says that it is newer."""
     try:
