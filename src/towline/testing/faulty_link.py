@@ -31,14 +31,17 @@ class FaultyLink:
         self._link, self._plan, self._random = link, plan, random
         self._open = asyncio.Event()
         self._open.set()
+        self._is_dead = False
 
-    def cut(self) -> None:
-        """Let nothing through until :meth:`mend`."""
+    def cut(self, *, for_ever: bool = False) -> None:
+        """Let nothing through until :meth:`mend`; ``for_ever``: the process behind it is dead."""
+        self._is_dead = self._is_dead or for_ever
         self._open.clear()
 
     def mend(self) -> None:
         """Let calls through again."""
-        self._open.set()
+        if not self._is_dead:
+            self._open.set()
 
     async def call(self, operation: Operation[R]) -> R:
         """Execute one operation, in the end."""

@@ -202,7 +202,7 @@ class SimulatedWorker:
 
     async def kill(self) -> None:
         """End without a word."""
-        self.coordinator.link.cut()
+        self.coordinator.link.cut(for_ever=True)
         tasks = [task for task in (self._life, *self._bodies.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -245,6 +245,7 @@ class SimulatedMaster:
         )
         self._dispatched: set[str] = set()
         self.error: Exception | None = None
+        self.is_dead = False
 
     async def lead(self) -> None:
         """Open the run and dispatch what is ready; what follows comes by the feed."""
@@ -312,7 +313,8 @@ class SimulatedMaster:
     async def kill(self) -> None:
         """End without a word."""
         self._cluster.epoch_jumps = self.master.opening.epoch_jumps + 1
-        self.coordinator.link.cut()
+        self.is_dead = True
+        self.coordinator.link.cut(for_ever=True)
         await self.master.stop()
 
 
@@ -349,8 +351,7 @@ class SimulatedCluster:
         Raises:
             SimulationError: Something is not as in a run without faults.
         """
-        self._master = SimulatedMaster(self, next(self._owner_epochs))
-        await self._master.lead()
+        await self._start_master()
         self._workers = [self._start_worker(number) for number in range(self._count)]
         faults = asyncio.ensure_future(self._cause_faults())
         try:
@@ -359,6 +360,8 @@ class SimulatedCluster:
                 faults.cancel()
                 await asyncio.wait([faults])
                 self._wake_all()
+                if self._master.is_dead:
+                    await self._start_master()
                 if self._master.error is None:
                     await self._master.master.finish()
                 await self._wait_for_workers()
@@ -381,6 +384,10 @@ class SimulatedCluster:
             worker.awake.set()
             worker.coordinator.link.mend()
         self._master.coordinator.link.mend()
+
+    async def _start_master(self) -> None:
+        self._master = SimulatedMaster(self, next(self._owner_epochs))
+        await self._master.lead()
 
     def _start_worker(self, number: int) -> SimulatedWorker:
         worker = SimulatedWorker(self, f"w{number}", f"s{next(self._sessions)}")
@@ -421,8 +428,7 @@ class SimulatedCluster:
             case "restart_master":
                 await self._master.kill()
                 await asyncio.sleep(fault.for_s)
-                self._master = SimulatedMaster(self, next(self._owner_epochs))
-                await self._master.lead()
+                await self._start_master()
             case "lose_data":
                 self.run.state = LedgerState()
             case "jump":
