@@ -231,7 +231,7 @@ def test_flags_of_a_run_end_to_end(shell: Shell) -> None:
     assert "r-5 succeeded" in without.out
 
 
-@clause("CLI-13")
+@clause("CMD-14")
 def test_a_dry_run_runs_bodies_and_no_command_and_leaves_nothing(shell: Shell) -> None:
     """What would it do? The answer must not be taken for done by a resume (CMD-14)."""
     shell.write("flags.py", FLAGS)
@@ -240,7 +240,7 @@ def test_a_dry_run_runs_bodies_and_no_command_and_leaves_nothing(shell: Shell) -
 
     assert "first | size 1" in result.out
     assert not (shell.folder / "touched.txt").exists()
-    assert not (shell.folder / ".towline/flags/plan.json").exists()
+    assert not (shell.folder / ".towline").exists()
 
 
 @clause("CLI-05")

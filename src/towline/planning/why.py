@@ -45,14 +45,18 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[str, ...] = ()
 
 
-def explain_task(document: PlanDocument, row: PlannedTask) -> Why:
-    """Explain one task of a plan."""
+def explain_task(document: PlanDocument, row: PlannedTask, *, is_living: bool = True) -> Why:
+    """Explain one task of a plan.
+
+    ``is_living``: whether the process of the run may still be there; a plan of a dead one says ``running`` too.
+    """
+    runs = is_living and document.run_state in ("planning", "running", "cancelling")
     rows = {task.id: task for task in document.tasks}
     waits = tuple(_waits(row, rows)) if row.state not in FINAL_STATES and row.state != "running" else ()
     return Why(
         task=row.id,
         state=row.state,
-        summary=_summary(document, row, waits),
+        summary=_summary(document, row, waits, runs=runs),
         waits_for=waits,
         reason=row.reason,
         reason_text=row.reason_text,
@@ -61,7 +65,7 @@ def explain_task(document: PlanDocument, row: PlannedTask) -> Why:
     )
 
 
-def _summary(document: PlanDocument, row: PlannedTask, waits: tuple[str, ...]) -> str:
+def _summary(document: PlanDocument, row: PlannedTask, waits: tuple[str, ...], *, runs: bool) -> str:
     if row.reason in SUMMARIES:
         return SUMMARIES[row.reason]
     if row.state == "succeeded":
@@ -72,10 +76,10 @@ def _summary(document: PlanDocument, row: PlannedTask, waits: tuple[str, ...]) -
         what = f"{row.error.type.rpartition('.')[2]}: {row.error.text}" if row.error else row.reason_text or "it failed"
         return f"{what} (ignored: the run may go on)" if row.ignored else what
     if row.state == "running":
-        return "its body runs" if document.run_state == "running" else "it was running when the run ended"
+        return "its body runs" if runs else "it was running when the run ended; a resume goes on with it"
     if waits:
         return "what it needs is not there yet"
-    if document.run_state == "running":
+    if runs:
         return "everything it needs is there: it waits for a slot, a lock or a pool"
     return "no run has reached it yet"
 
