@@ -132,10 +132,10 @@ class Engine:
         self._events.emit([self._events.event("cancel_requested", at, data)])
         self._push(StopAsked(reason, always_run_too, task))
 
-    def expire_blocking(self, run: TaskRun, stack: str) -> None:
-        """Record the timeout of a body that blocks the loop, from another thread, just before the process leaves.
+    async def expire_blocking(self, run: TaskRun, stack: str) -> None:
+        """Record the timeout of a body that blocks the loop, on another thread's loop, before the process leaves.
 
-        The loop's thread is inside that body, so nothing else writes meanwhile (RUN-28).
+        The loop's own thread is inside that body, so nothing else writes meanwhile (RUN-28).
         """
         at = moment(self._clock.now())
         last = stack.strip().splitlines()[-1].strip() if stack.strip() else None
@@ -150,7 +150,14 @@ class Engine:
             error=TaskError("ModuleTimeoutError", text, last),
             attempts=run.attempt.attempt,
         )
-        self._writer.write([record])
+        data = {"from": run.row.state, "to": "timed_out", "reason": "timeout", "reason_text": text}
+        waiting = self._writer.write([record])
+        if waiting is not None:
+            await waiting
+        event = self._events.event(
+            "task_state", at, data | {"plan_seq": record.seq}, run.row.id, run.attempt.epoch, run.attempt.attempt
+        )
+        self._events.emit([event])
 
     @property
     def running(self) -> Sequence[TaskRun]:

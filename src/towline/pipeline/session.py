@@ -36,7 +36,7 @@ from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.look import SessionLook
 from towline.pipeline.opening import artifact_store
-from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of
+from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of, secrets_of
 from towline.pipeline.signals import Signals
 from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
@@ -92,6 +92,8 @@ class Session:
         self.workdir = request.workdir or Path.cwd()
         self.worker_id = "local"
         self.params = program.params_for(request.params)
+        for secret in secrets_of(self.params):
+            self.masker.register(secret.reveal())
         self.folder = RunFolder(opened.append_for(self.run_id), loop.call_later, self._log_trouble, self._spawn)
         self.events = EventLog(source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.events)
         self.output = Output(
@@ -236,16 +238,10 @@ class Session:
             state=self.opened.store,
             plan_id=self.opened.plan.document.plan_id,
             cursor_moved=doors.cursor_moved,
-            sources=self._sources,
+            sources=self.values.sources,
             cancel_grace_s=options.cancel_grace_s,
             terminate_grace_s=options.terminate_grace_s,
         )
-
-    def _sources(self, position: int) -> dict[str, list[str]]:
-        """The modules behind each input of a task, in the order of its values."""
-        tasks = self.opened.plan.document.tasks
-        uses = self.built.inputs[self.values.joined(position)]
-        return {use.param: [tasks[one].module for one in use.tasks] for use in uses}
 
     def _make_run(self, position: int, row: PlannedTask) -> TaskRun:
         attempt = Attempt(
@@ -355,8 +351,6 @@ class Session:
 
     def _expire(self, run: TaskRun, stack: str) -> None:
         """From the watchdog's thread, while the loop is blocked: record the timeout and leave (RUN-28)."""
-        from towline.execution.trees import kill_all
-
         kill_all()
         asyncio.run(self._last_words(run, stack))
         self._exit(1)
