@@ -197,13 +197,17 @@ class Dispatch:
             outcome = self._failed(run, error, "error")
         if record.error is not None:
             run.error = record.error.rebuild()
+        if isinstance(outcome, Cancelled):
+            # A cancel that nobody asked for would count as an interruption of the run (RUN-40).
+            run.stop = sent.stop or record.reason or "stopped"
         self._host.ended(run, outcome)
 
     def withdrawn(self, sent: Sent) -> None:
         """A task that nobody had taken was taken back."""
         run = sent.run
         if self.sent.pop(run.row.id, None) is not None:
-            reason = Reason(code=sent.stop or "stopped")
+            run.stop = sent.stop or "stopped"
+            reason = Reason(code=run.stop)
             self._host.ended(run, Cancelled(reason=reason, task_id=run.row.id, finished_at=self._clock.now()))
 
     def overdue(self) -> Sequence[Sent]:

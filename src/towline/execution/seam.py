@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from towline.execution.runner import Runner
     from towline.execution.taskrun import TaskRun
     from towline.execution.values import Values
-    from towline.planning.live import LivePlan
     from towline.planning import records
+    from towline.planning.live import LivePlan
     from towline.planning.plan import PlannedTask
 
 IDLE_LOOK_S = 0.1
@@ -116,6 +116,7 @@ class Seam:
         del self._wanted[row.id]
         held = self._held.pop(row.id, None)
         if held is not None:
+            held.stop = "stopped"
             self._engine.ended(held, _cancelled(row.id, "stopped"))
 
     # ------------------------------------------------------------------ the engine's runner
@@ -134,6 +135,7 @@ class Seam:
         if run.row.id in self._executing:
             self._runner.stop(run, code)
         elif self._held.pop(run.row.id, None) is not None:
+            run.stop = code
             self._engine.ended(run, _cancelled(run.row.id, code))
 
     def _offer(self, task_id: str) -> None:
