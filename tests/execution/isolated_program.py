@@ -8,19 +8,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from towline import (
     CommandFailedError,
     Context,
     Outcome,
     Pipeline,
+    Secret,
     Skip,
     Succeeded,
     SyncContext,
     module,
     outcome_of,
     result_of,
+    tagged,
 )
 
 
@@ -191,6 +195,39 @@ def long(ctx: SyncContext) -> None:
     time.sleep(60)
 
 
+@module(each=["x", "y"], tags={"spread"})
+def letters(ctx: SyncContext, item: str) -> str:
+    return item.upper()
+
+
+@module(tags={"spread"})
+def number(ctx: SyncContext) -> int:
+    return 7
+
+
+@module(isolation="process")
+def of_selector(
+    ctx: SyncContext,
+    values: list[Any] = result_of(tagged("spread")),
+    how: list[Outcome[Any]] = outcome_of(tagged("spread")),
+) -> str:
+    return f"{values} {[one.task_id for one in how]}"
+
+
+@dataclass
+class Params:
+    token: Secret = field(default_factory=lambda: Secret("unset"))
+    other: Secret | None = None
+    count: int = 0
+
+
+@module(isolation="process")
+def with_secret_params(ctx: SyncContext) -> str:
+    params = ctx.params(Params)
+    print("the token is", params.token.reveal())
+    return f"{params.token} {len(params.token.reveal())} {params.other} {params.count}"
+
+
 pipeline = Pipeline(
     "isolated",
     [
@@ -209,7 +246,12 @@ pipeline = Pipeline(
         cooperates,
         leaves_something,
         long,
+        letters,
+        number,
+        of_selector,
+        with_secret_params,
     ],
+    params=Params,
 )
 
 if __name__ == "__main__":

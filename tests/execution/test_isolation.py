@@ -17,7 +17,7 @@ import isolated_program
 import pytest
 
 import towline
-from towline import Options
+from towline import Options, Secret
 from towline.errors.running import ModuleTimeoutError, ProcessDiedError
 from towline.errors.values import RemoteModuleError
 from towline.execution import trees
@@ -37,10 +37,10 @@ WAIT_S = 20.0
 class Run:
     """One run of some modules of the isolated program, and what it left."""
 
-    def __init__(self, folder: Path, *modules: str, **options: Any) -> None:
+    def __init__(self, folder: Path, *modules: str, params: Any = None, **options: Any) -> None:
         begun = time.monotonic()
         options = {"state": str(folder / "state"), "terminate_grace_s": 0.5, **options}
-        request = RunRequest(modules=modules, workdir=folder, options=Options(**options))
+        request = RunRequest(modules=modules, params=params, workdir=folder, options=Options(**options))
         self.report, self.cause = asyncio.run(isolated_program.pipeline.run_for(request))
         self.took_s = time.monotonic() - begun
         self.folder = folder
@@ -84,6 +84,27 @@ def test_a_body_gets_its_inputs_in_a_fresh_process_of_its_own_session(folder: Pa
     assert value["stdin"] == ""
     assert (value["task"], value["workdir"]) == ("facts", str(folder))
     assert value["asyncio"] == "False", "it would double the time to start"
+
+
+@clause("MOD-16")
+def test_a_selector_over_an_each_module_gives_all_its_children(folder: Path) -> None:
+    """One module of a tag may have been expanded; an isolated body gets the same list as any other."""
+    value = Run(folder, "of_selector").value(isolated_program.of_selector)
+
+    assert value == "['X', 'Y', 7] ['letters[x]', 'letters[y]', 'number']"
+
+
+@clause("MOD-23", "SEC-07")
+def test_a_secret_parameter_reaches_the_process_and_nothing_else(folder: Path) -> None:
+    """The value goes over the private line alone: no plan, log or report holds it."""
+    params = isolated_program.Params(token=Secret("hunter2hunter2"), count=3)
+    run = Run(folder, "with_secret_params", params=params)
+
+    assert run.cause is None, run.cause
+    assert run.value(isolated_program.with_secret_params) == "*** 14 None 3"
+    assert "the token is ***" in run.log("with_secret_params")
+    for file in folder.rglob("*"):
+        assert file.is_dir() or b"hunter2hunter2" not in file.read_bytes(), file
 
 
 @clause("RUN-30")

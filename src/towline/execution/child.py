@@ -121,13 +121,14 @@ def encode_result(spec: ModuleSpec, value: Any, workdir: Path) -> msgspec.Raw:
 
 def _attempt(start: Start, spec: ModuleSpec, pipeline: LoadedPipeline) -> Attempt:
     from towline.modules.doors import Attempt
-    from towline.serialization.codec import codec_for
 
     facts = start.attempt
     matrix = {axis: list((spec.matrix or {})[axis])[place] for axis, place in facts.matrix.items()}
     params = None
     if bytes(start.params) != bytes(NOTHING):
-        params = codec_for(pipeline.program.params_type).decode(start.params)
+        from towline.serialization.private import private_codec_for
+
+        params = private_codec_for(pipeline.program.params_type).decode(start.params)
     return Attempt(
         task_id=facts.task_id,
         module=facts.module,

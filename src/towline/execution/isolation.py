@@ -137,7 +137,9 @@ class ProcessBodies:
         )
         params = NOTHING
         if attempt.params is not None:
-            params = msgspec.Raw(codec_for(type(attempt.params)).encode(attempt.params))
+            from towline.serialization.private import private_codec_for
+
+            params = msgspec.Raw(private_codec_for(type(attempt.params)).encode(attempt.params))
         return Start(
             target=self._target,
             attempt=facts,

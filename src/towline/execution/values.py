@@ -168,6 +168,11 @@ class Values:
             origin="kept",
         )
 
+    def sources(self, position: int) -> dict[str, list[str]]:
+        """The modules behind each input of a task, in the order of its values."""
+        uses = self._built.inputs[self.joined(position)]
+        return {use.param: [self._tasks[one].module for one in self._spread(use)] for use in uses}
+
     # -------------------------------------------------------------- one input
 
     def _gather(self, use: TaskInput, key: str | None) -> Any:

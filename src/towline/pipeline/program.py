@@ -23,6 +23,7 @@ from towline.planning.graph import build_plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from towline.masking.secret import Secret
     from towline.modules.target import TargetRef
     from towline.planning.built import BuiltPlan
     from towline.serialization.codec import Codec
@@ -89,9 +90,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             PlanBuildError: Holds every problem that can be found before running.
         """
-        specs = [resolve_types(spec) for spec in self.modules]
         return build_plan(
-            specs,
+            self.modules,
             code_digest=code_version,
             pipeline=self.name,
             program=self.id,
@@ -141,8 +141,14 @@ def params_mapping(params: Any) -> dict[str, Any]:
     return {name: getattr(params, name) for name in fields}
 
 
-def _secret_types() -> tuple[type, ...]:
-    from towline.masking import Secret
+def secrets_of(params: Any) -> list[Secret]:
+    """Return the parameters that are secrets: to be masked in all that is shown (MOD-23)."""
+    (kind,) = _secret_types()
+    return [value for value in params_mapping(params).values() if isinstance(value, kind)]
+
+
+def _secret_types() -> tuple[type[Secret]]:
+    from towline.masking.secret import Secret
 
     return (Secret,)
 

@@ -30,7 +30,7 @@ from towline.execution.values import Values
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.opening import artifact_store
-from towline.pipeline.program import kinds_of
+from towline.pipeline.program import kinds_of, secrets_of
 from towline.planning.live import LivePlan
 from towline.planning.records import PlanDocument, PlannedTask
 from towline.serialization.exceptions import record_of
@@ -89,6 +89,8 @@ class WorkerNode:
         self._fetched: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self.commands: dict[str, int] = {}
         self.masker = Masker()
+        for secret in secrets_of(params):
+            self.masker.register(secret.reveal())
         self.events = EventLog(source=worker_id, session=f"{random.getrandbits(32):08x}", keep=None)
         self.events.subscribe(spool.take)
         folder = RunFolder(None, self._loop.call_later, lambda _: None, lambda _: None)
@@ -176,15 +178,10 @@ class WorkerNode:
             state=store,
             plan_id=plan_id,
             cursor_moved=doors.cursor_moved,
-            sources=self._sources,
+            sources=self.values.sources,
             cancel_grace_s=self._request.options.cancel_grace_s,
             terminate_grace_s=self._request.options.terminate_grace_s,
         )
-
-    def _sources(self, position: int) -> dict[str, list[str]]:
-        tasks = self._plan.document.tasks
-        uses = self._built.inputs[self.values.joined(position)]
-        return {use.param: [tasks[one].module for one in use.tasks] for use in uses}
 
     # ------------------------------------------------------------------ leases (TaskExecutor)
 

@@ -33,7 +33,7 @@ from towline.serialization.shapes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _LEAVES: dict[Any, Shape] = {
     None: ExactShape(type(None)),
@@ -69,9 +69,13 @@ def type_name(declared: Any) -> str:
 
 
 class ShapeBuilder:
-    """Builds the shapes of one declared type; remembers its records, which may contain themselves."""
+    """Builds the shapes of one declared type; remembers its records, which may contain themselves.
 
-    def __init__(self) -> None:
+    ``leaves``: shapes of further types, for a reader and a writer who agree on them.
+    """
+
+    def __init__(self, leaves: Mapping[Any, Shape] | None = None) -> None:
+        self._leaves = {**_LEAVES, **leaves} if leaves else _LEAVES
         self._records: dict[Any, Shape] = {}
 
     def build(self, declared: Any, path: str, known: dict[Any, Any]) -> Shape:
@@ -86,7 +90,7 @@ class ShapeBuilder:
             ResultTypeError: It, or a part of it, has no JSON form.
         """
         declared = unwrapped(declared, known)
-        leaf = _LEAVES.get(declared) if _is_hashable(declared) else None
+        leaf = self._leaves.get(declared) if _is_hashable(declared) else None
         if leaf is not None:
             return leaf
         origin, arguments = typing.get_origin(declared), typing.get_args(declared)
