@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,12 +35,9 @@ def cancel_run(state: str, run_id: str | None, task: str | None, *, wait_s: floa
     root = Path(state)
     owner = _owner(root, state, run_id)
     os.kill(owner.pid, signal.SIGINT)
-    deadline = time.monotonic() + wait_s
-    while _still_owns(root, owner):
-        if time.monotonic() > deadline:
-            detail = f"{owner.run_id} (pid {owner.pid}) was told to stop and has not ended within {wait_s:g} s"
-            raise CancelError(state, detail)
-        time.sleep(POLL_S)
+    if not asyncio.run(_ends_within(wait_s, root, owner)):
+        detail = f"{owner.run_id} (pid {owner.pid}) was told to stop and has not ended within {wait_s:g} s"
+        raise CancelError(state, detail)
     write_lines(sys.stdout, [f"{owner.run_id} has stopped; run it again with --resume to go on"])
     return 0
 
@@ -58,6 +55,12 @@ def _owner(root: Path, state: str, run_id: str | None) -> OwnerRecord:
     return owner
 
 
-def _still_owns(root: Path, owner: OwnerRecord) -> bool:
-    now = living_owner(root)
-    return now is not None and now.epoch == owner.epoch
+async def _ends_within(wait_s: float, root: Path, owner: OwnerRecord) -> bool:
+    """Wait until the owner has let go of its state; says whether it did."""
+    try:
+        async with asyncio.timeout(wait_s):
+            while (now := living_owner(root)) is not None and now.epoch == owner.epoch:
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        return False
+    return True
