@@ -261,10 +261,27 @@ class Cluster:
             else:
                 wait = options.reconnect_s
                 mine = set(self._core.peers) - before if self._core is not None else set()
-                while self._core is not None and mine & set(self._core.peers):
-                    await asyncio.sleep(options.heartbeat_interval_s)
+                await self._link_lost(mine)
             await asyncio.sleep(wait * (0.5 + self._runtime._random.random() / 2))
             wait = min(wait * 2, options.reconnect_max_s)
+
+    async def _link_lost(self, mine: set[int]) -> None:
+        """Wait until none of these links is left."""
+        engine, core = self._runtime._engine, self._core
+        if engine is None or core is None:
+            return
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if not mine & set(core.peers):
+                _settle(gone, None)
+
+        engine.on_change.append(look)
+        look()
+        try:
+            await gone
+        finally:
+            engine.on_change.remove(look)
 
     def _live(self) -> int:
         return self._core.live if self._core is not None else 0

@@ -71,13 +71,13 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
                 start + length,
                 chance.choice([0.05, 0.3, 1.0]),
                 chance.choice([0.001, 0.1, 1.0, 6.0, 35.0]),
-            )  # fmt: skip
+            )
         )
     return Plan(
         seed=seed, calls=sizes.randint(20, 60), buffers=sizes.randint(4, 12), workers=workers, faults=faults,
         latency_s=sizes.choice([0.0, 0.0005, 0.02]), cancels=sizes.random() < 0.1,
         result_deadline_s=sizes.choice([None, 1.0, 3.0]), mutant=mutant,
-    )  # fmt: skip
+    )
 
 
 class Nemesis:

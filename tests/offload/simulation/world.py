@@ -7,16 +7,16 @@ from random import Random
 from typing import Any
 
 import numpy as np
+
 from simulation.clockwork import Clockwork, PausedClock
 from simulation.faults import Nemesis, Plan
-
 from towline.offload.actions import Send
 from towline.offload.agent_shell import AgentShell
 from towline.offload.buffer_table import BufferTable
 from towline.offload.calls import Call, GraphRun
 from towline.offload.engine import Engine
-from towline.offload.frames import body_digest
 from towline.offload.fabric import InProcessFabric
+from towline.offload.frames import body_digest
 from towline.offload.kernels import kernel
 from towline.offload.master import MasterCore
 from towline.offload.messages import Auth, CallAck, ErrorReport, Hello, Welcome
@@ -369,7 +369,7 @@ class Workload:
                     self.random.randint(0, 2),
                     "auto",
                     None,
-                )  # fmt: skip
+                )
             )
             old = {buffer.id: self.model[buffer.id] for buffer in (*reads, *writes)}
             outs = [old[b.id].copy() if b in reads else np.zeros_like(old[b.id]) for b in writes]
