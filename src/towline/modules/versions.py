@@ -27,8 +27,16 @@ def code_version(spec: ModuleSpec) -> str:
     """
     if spec.settings.version is not None:
         return spec.settings.version
-    text = source_text(spec)
-    return "" if text is None else digest_of(text.encode("utf-8", "surrogatepass"))
+    if spec.source is None:
+        return ""
+    lines, spans = _read(spec.source.file)
+    span = spans.at(spec.source.line, is_class=spec.kind == "class")
+    if span is None:
+        return ""
+    digest = spans.digests.get(span)
+    if digest is None:
+        digest = spans.digests[span] = digest_of(_dedented(lines, span).encode("utf-8", "surrogatepass"))
+    return digest
 
 
 def source_text(spec: ModuleSpec) -> str | None:
@@ -37,21 +45,29 @@ def source_text(spec: ModuleSpec) -> str | None:
         return None
     lines, spans = _read(spec.source.file)
     span = spans.at(spec.source.line, is_class=spec.kind == "class")
-    if span is None:
-        return None
+    return None if span is None else _dedented(lines, span)
+
+
+def _dedented(lines: list[str], span: tuple[int, int]) -> str:
     text = "".join(lines[span[0] - 1 : span[1]])
     return dedent(text.replace("\r\n", "\n").replace("\r", "\n")).rstrip() + "\n"
 
 
 class _Spans(msgspec.Struct, frozen=True):
-    """Where definitions stand in one file: first to last line, from 1, by each line of their heading."""
+    """Where definitions stand in one file: first to last line, from 1, by each line of their heading.
+
+    ``digests`` holds those that were asked for: modules that one function makes in a loop share theirs.
+    """
 
     functions: dict[int, tuple[int, int]]
     classes: dict[int, tuple[int, int]]
+    digests: dict[tuple[int, int], str]
 
     def at(self, line: int, *, is_class: bool) -> tuple[int, int] | None:
         return (self.classes if is_class else self.functions).get(line)
 
+
+_NO_SPANS = _Spans({}, {}, {})
 
 _files: dict[str, tuple[list[str], _Spans]] = {}
 """What was read of each file, while its lines are the same list in ``linecache``: a reload makes a new one."""
@@ -61,6 +77,8 @@ def _read(file: str) -> tuple[list[str], _Spans]:
     import linecache  # knows what was loaded, notebook cells included, where the file may have changed since
 
     lines = linecache.getlines(file)
+    if not lines:
+        return lines, _NO_SPANS  # no such file: there is no list that would stay the same
     known = _files.get(file)
     if known is None or known[0] is not lines:
         known = _files[file] = (lines, _parsed("".join(lines)))
@@ -70,7 +88,7 @@ def _read(file: str) -> tuple[list[str], _Spans]:
 def _parsed(text: str) -> _Spans:
     import ast
 
-    spans = _Spans({}, {})
+    spans = _Spans({}, {}, {})
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # the file was changed after it was loaded, or is no Python at all
