@@ -195,6 +195,25 @@ def test_damaged_and_foreign_reports_are_left_out_with_a_warning(wheels: Shell) 
     assert "r-b/report.json is left out: its schema is 9" in result.err
 
 
+@clause("REP-04")
+def test_a_damaged_plan_does_not_hide_what_ran_before(wheels: Shell) -> None:
+    """People look back when something is damaged."""
+    (wheels.folder / "go.txt").touch()
+    wheels.run("run", "wheels.py", "--run-id", "r-1")
+    (wheels.folder / ".towline/wheels/plan.json").write_text("{")
+
+    listed = wheels.run("runs")
+    shown = wheels.run("show")
+    refused = wheels.run("run", "wheels.py", code=4)
+
+    assert listed.out.startswith("r-1 ")
+    assert "warning: " in listed.err
+    assert "plan.json is damaged" in listed.err
+    assert "wheels r-1 succeeded" in shown.out
+    assert "--fresh" in refused.err
+    assert "there is no task 'build'" in wheels.run("why", "build", code=2).err
+
+
 # ---------------------------------------------------------------- what is kept of earlier runs
 
 

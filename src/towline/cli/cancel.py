@@ -59,7 +59,8 @@ async def _ends_within(wait_s: float, root: Path, owner: OwnerRecord) -> bool:
     """Wait until the owner has let go of its state; says whether it did."""
     try:
         async with asyncio.timeout(wait_s):
-            while (now := living_owner(root)) is not None and now.epoch == owner.epoch:
+            # A lock file tells nobody when it is free.
+            while (now := living_owner(root)) is not None and now.epoch == owner.epoch:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         return False

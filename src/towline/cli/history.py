@@ -11,7 +11,7 @@ import msgspec
 from towline.cli.failing import say
 from towline.cli.owners import living_owner
 from towline.cli.states import log_of, read_plan, read_reports, roots
-from towline.errors.configuration import UnknownNameError
+from towline.errors.configuration import NothingHereError, UnknownNameError
 from towline.identity import suggestion
 from towline.views.final import final_lines, is_changed
 from towline.views.streams import width_of, write_lines, write_raw
@@ -103,7 +103,7 @@ def show_run(run: str, task: str | None, state: str | None, *, as_json: bool) ->
     if as_json:
         write_json(report)
         return 0
-    write_lines(sys.stdout, final_lines(report, width_of(sys.stdout, os.environ)))
+    write_lines(sys.stdout, final_lines(report, width_of(sys.stdout, os.environ), every_task=True))
     return 0
 
 
@@ -184,11 +184,14 @@ def find_report(run: str, state: str | None) -> tuple[RunReport, Path]:
     """Find a run by its id, or the latest one.
 
     Raises:
+        NothingHereError: No report is kept here.
         UnknownNameError: There is no such run; names the nearest.
     """
     found = [(report, root) for root in roots(state) for report in read_reports(root)[0]]
     found.sort(key=lambda one: one[0].started_at, reverse=True)
-    if run == "latest" and found:
+    if not found:
+        raise NothingHereError(state or ".towline")
+    if run == "latest":
         return found[0]
     for report, root in found:
         if report.run_id == run:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from towline.cli.failing import say
 from towline.errors.configuration import NothingHereError
+from towline.errors.state import PlanCorruptError, SchemaTooNewError
 from towline.execution.report import RunReport
 from towline.planning.live import LivePlan
 from towline.planning.loading import decode_document, replay
@@ -45,12 +47,18 @@ def roots(state: str | None) -> list[Path]:
 
 
 def read_plan(root: Path) -> PlanDocument | None:
-    """Read the plan of a state root as it stands now, of a living run too.
+    """Read the plan of a state root as it stands now, of a living run too; one that cannot be read is warned of.
 
-    Raises:
-        PlanCorruptError: It cannot be read.
+    Looking back must work when a plan is damaged: that is when people look.
     """
+    try:
+        return _read_plan(root)
+    except (PlanCorruptError, SchemaTooNewError) as error:
+        say(f"warning: {error}")
+        return None
 
+
+def _read_plan(root: Path) -> PlanDocument | None:
     async def read() -> PlanDocument | None:
         store = open_store(str(root))
         try:

@@ -31,12 +31,13 @@ SLOWER_SHARE, SLOWER_S = 0.2, 1.0
 """A duration counts as changed above 20 % and 1 s (REP-06)."""
 
 
-def final_lines(report: RunReport, width: int, *, with_log: bool = True) -> list[str]:
+def final_lines(report: RunReport, width: int, *, with_log: bool = True, every_task: bool = False) -> list[str]:
     """Write the end of a run for people: the table is at most ``width`` columns wide.
 
     ``with_log``: repeat the last lines that the root failure wrote; not where they stand just above.
+    ``every_task``: list those of a large run too that simply succeeded.
     """
-    lines = ["", *_table(report, width), ""]
+    lines = ["", *_table(report, width, every_task=every_task), ""]
     lines += _failures(report, width, with_log=with_log)
     lines += _blocked(report, width)
     lines += [clipped(f"warning: {warning}", max(width, 40)) for warning in report.warnings]
@@ -46,17 +47,18 @@ def final_lines(report: RunReport, width: int, *, with_log: bool = True) -> list
     return lines
 
 
-def _table(report: RunReport, width: int) -> list[str]:
+def _table(report: RunReport, width: int, *, every_task: bool) -> list[str]:
     shown: Sequence[TaskReport] = report.tasks
     left_out = 0
-    if len(shown) > ROWS_SHOWN:
+    if len(shown) > ROWS_SHOWN and not every_task:
         shown = [task for task in shown if task.state != "succeeded" and task.reason not in ("dependency_failed",)]
         shown = shown[:ROWS_SHOWN]
         left_out = len(report.tasks) - len(shown)
     id_width = min(max((len(task.id) for task in shown), default=4), max(16, width * 2 // 5))
     lines = [_row(task, id_width, width) for task in shown]
     if left_out:
-        lines.append(f"… and {left_out:,} more tasks: towline show {report.run_id}")
+        more = f"… and {left_out:,} more tasks" if shown else f"{left_out:,} tasks"
+        lines.append(f"{more}: towline show {report.run_id}")
     return lines
 
 
