@@ -117,9 +117,15 @@ class _Recorder:
         return self.record(error, depth + 1)
 
 
+def _towline_error(name: str) -> type[TowlineError] | None:
+    """Find one of Towline's own errors; the list of their room is closed, so that no name imports anything else."""
+    found: type[TowlineError] | None = getattr(errors, name) if name in errors.__all__ else None
+    return found
+
+
 def _type_name(kind: type) -> str:
     """As a traceback names it: built-in, Towline's and the script's own types without their module."""
-    if kind.__module__ in ("builtins", "__main__") or vars(errors).get(kind.__name__) is kind:
+    if kind.__module__ in ("builtins", "__main__") or _towline_error(kind.__name__) is kind:
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -170,7 +176,7 @@ def _arguments(error: BaseException) -> tuple[ErrorArgument, ...] | None:
         given: tuple[Any, ...] = (error.errno, error.strerror) if name is None else (error.errno, error.strerror, name)
     elif kind in _REBUILT:
         given = error.args
-    elif isinstance(error, TowlineError) and vars(errors).get(kind.__name__) is kind:
+    elif isinstance(error, TowlineError) and _towline_error(kind.__name__) is kind:
         return tuple(error.args) if all(_is_plain(argument) for argument in error.args) else None
     else:
         return None
@@ -219,8 +225,8 @@ def _rebuilt(record: ErrorRecord, depth: int) -> Exception | None:
         return None
     kind = _BY_NAME.get(record.type_name)
     if kind is None:
-        known = vars(errors).get(record.type_name)
-        if not isinstance(known, type) or not issubclass(known, TowlineError) or known is RemoteModuleError:
+        known = _towline_error(record.type_name)
+        if known is None or known is RemoteModuleError:
             return None
         kind = known
     try:
