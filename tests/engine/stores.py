@@ -91,9 +91,28 @@ class Moments(MemoryStore):
         return offset
 
 
+class _Opened:
+    """One opening of a shared store: closing it gives back what was taken through it, and nothing else."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._ownership: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def acquire(self, owner: Any) -> Any:
+        self._ownership = await self._store.acquire(owner)
+        return self._ownership
+
+    async def close(self) -> None:
+        if self._ownership is not None:
+            await self._ownership.release()
+
+
 def use_store(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """Let the next runs keep their state here."""
-    monkeypatch.setattr("towline.pipeline.opening.open_store", lambda *_, **__: store)
+    monkeypatch.setattr("towline.pipeline.opening.open_store", lambda *_, **__: _Opened(store))
 
 
 async def tasks_in(store: MemoryStore) -> dict[str, PlannedTask]:

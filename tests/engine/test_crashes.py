@@ -94,14 +94,12 @@ def migration(world: World, **options: Any) -> Pipeline[None]:
     return Pipeline("migration", [clean, skips], options=Options(parallelism=2, **options))
 
 
-EXPECTED_TARGET = {
-    **{f"{item}/{row}": row for item in "abc" for row in range(1, ITEMS + 1)},
-    **{"glitch b": 1, "sum": 18, "report": "18 None Failed", "clean": 1},
-}
-EXPECTED_STATES = {
-    **{"look": "succeeded", "move": "succeeded", "move[a]": "succeeded", "move[b]": "succeeded"},
-    **{"move[c]": "succeeded", "count": "succeeded", "skips": "skipped/module_skipped", "fails": "failed/error"},
-    **{"Report": "succeeded", "clean": "succeeded"},
+ROWS = {f"{item}/{row}": row for item in "abc" for row in range(1, ITEMS + 1)}
+EXPECTED_TARGET = ROWS | {"glitch b": 1, "sum": 18, "report": "18 None Failed", "clean": 1}
+SUCCEEDED = ("look", "move", "move[a]", "move[b]", "move[c]", "count", "Report", "clean")
+EXPECTED_STATES = dict.fromkeys(SUCCEEDED, "succeeded") | {
+    "skips": "skipped/module_skipped",
+    "fails": "failed/error",
 }
 
 

@@ -102,7 +102,7 @@ async def test_thread_that_ignores_its_end_is_abandoned(release: threading.Event
     release.set()
     deadline = time.monotonic() + 5
     while "refused" not in starts and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # noqa: ASYNC110 - the body's thread is abandoned: it tells nobody
     assert (starts, written) == (["stuck", "refused"], [])
 
 
@@ -258,7 +258,7 @@ async def test_body_that_blocks_the_loop_is_named_with_its_stack() -> None:
 
     @module
     async def blocks(ctx: Context) -> None:
-        time.sleep(0.6)
+        time.sleep(0.6)  # noqa: ASYNC251 - what nobody should write
 
     options = Options(loop_block_warning_s=0.1)
     seen = await run_in_mode(Pipeline("blocks", [blocks], options=options))

@@ -247,3 +247,53 @@ asyncio.run(main())
     assert "[True, False, True]" in output
     assert "refused:" in output
     assert "main thread" in output
+
+
+MOVE = """
+KINDS = ("a", "b")
+
+@module(each=KINDS)
+def move(ctx: SyncContext, item: str) -> int:
+    def key(row: int) -> int:
+        return row
+    count = 0
+    cursor = ctx.cursor(key=key, total=60)
+    for batch in cursor.batches(range(1, 61), size=3):
+        with open(f"rows-{item}.txt", "a") as rows:
+            rows.write("".join(f"{row}\\n" for row in batch))
+        time.sleep(0.004)
+        cursor.commit(batch)
+        count += len(batch)
+    return count
+
+@module
+def total(ctx: SyncContext, moved: list[int] = result_of(move)) -> str:
+    with open("total.txt", "a") as file: file.write("x")
+    return "done"
+
+pipeline = Pipeline("move", [total])
+"""
+
+
+@clause("PLAN-29")
+@pytest.mark.parametrize("rows", [3, 60, 110])
+def test_kill_9_and_the_same_command_again(rows: int, tmp_path: Path) -> None:
+    """Pull the plug, type the same line: each row arrives, at most one batch of each walk comes twice."""
+    program = Program(tmp_path, MOVE)
+
+    def written(item: str) -> list[int]:
+        file = program.path(f"rows-{item}.txt")
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    process = program.start()
+    with killed_at_the_end(process):
+        wait_until(lambda: len(written("a")) + len(written("b")) >= rows)
+        process.kill()
+        process.wait(timeout=10)
+    code, output = program.run()
+    assert code == 0, output
+    for item in "ab":
+        assert set(written(item)) == set(range(1, 61))
+        assert len(written(item)) <= 60 + 3
+    assert program.path("total.txt").read_text() == "x"
+    assert {(task["done"], task["total"]) for name, task in program.tasks().items() if "[" in name} == {(60, 60)}
