@@ -101,8 +101,8 @@ class MemoryLink:
 class MemoryCoordinators:
     """The ``memory:`` factory: master and workers of one process share its runs. For one event loop."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock | None = None, *, poll_s: float = POLL_S) -> None:
+        self._clock, self._poll_s = clock, poll_s
         self._runs: dict[str, MemoryRun] = {}
 
     def run(self, run_id: str) -> MemoryRun:
@@ -113,11 +113,11 @@ class MemoryCoordinators:
 
     async def create_master(self, run_id: str) -> LinkedCoordinator:
         """Make the master's coordinator."""
-        return LinkedCoordinator(MemoryLink(self.run(run_id)), run_id)
+        return LinkedCoordinator(MemoryLink(self.run(run_id), self._poll_s), run_id)
 
     async def create_worker(self, run_id: str) -> LinkedCoordinator:
         """Make a worker's coordinator."""
-        return LinkedCoordinator(MemoryLink(self.run(run_id)), run_id)
+        return LinkedCoordinator(MemoryLink(self.run(run_id), self._poll_s), run_id)
 
     async def live_runs(self, program: str) -> Sequence[str]:
         """Return the open runs of a program, oldest first."""

@@ -56,13 +56,16 @@ class LinkedEnv:
 
 
 class MemoryEnv(LinkedEnv):
-    """The in-memory coordinator; run its cases on a virtual-time loop."""
+    """The in-memory coordinator; run its cases on a virtual-time loop.
 
-    def __init__(self, coordinators: MemoryCoordinators | None = None) -> None:
+    The poll is long, so that what wakes a waiter is its notification.
+    """
+
+    def __init__(self, coordinators: MemoryCoordinators | None = None, *, poll_s: float = 1_000.0) -> None:
         from towline.coordination.memory import MemoryCoordinators
 
         super().__init__()
-        self.coordinators = coordinators or MemoryCoordinators()
+        self.coordinators = coordinators or MemoryCoordinators(poll_s=poll_s)
 
     async def make(self, *, master: bool) -> LinkedCoordinator:
         """Make a coordinator of this process."""

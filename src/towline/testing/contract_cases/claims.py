@@ -50,6 +50,7 @@ async def concurrent_claims_share_no_task(env: CoordinatorEnv) -> None:
         taken = []
         while isinstance(reply := await worker.ask(), Lease):
             taken.append(reply.task_id)
+            assert len(taken) <= 20, "more leases than tasks"
         return taken
 
     taken = await asyncio.gather(*map(drain, workers))
