@@ -246,7 +246,7 @@ def test_20_reports_per_pipeline_are_kept_with_their_folders(tmp_path: Path) -> 
         keep_report(root, f"r-{number:02}", f"2026-03-{number + 1:02}T10:00:00.000Z")
     (root / "runs/r-unfinished").mkdir()
 
-    forget_old_runs(root, "r-24")
+    forget_old_runs(root, "r-24", read_heads(root))
 
     assert sorted(path.name for path in (root / "runs").iterdir()) == [f"r-{n:02}" for n in range(5, 25)] + [
         "r-unfinished"
@@ -264,7 +264,7 @@ def test_200_reports_of_all_pipelines_are_kept_and_the_latest_of_each(tmp_path: 
             keep_report(root, f"r-{number:02}")
             os.utime(root / f"runs/r-{number:02}/report.json", (pipeline * 100 + number,) * 2)
 
-    forget_old_runs(tmp_path / ".towline/p11", "r-19")
+    forget_old_runs(tmp_path / ".towline/p11", "r-19", read_heads(tmp_path / ".towline/p11"))
 
     left = {path.parent for path in tmp_path.glob(".towline/*/runs/*")}
     count = len(list(tmp_path.glob(".towline/*/runs/*")))
@@ -290,7 +290,7 @@ def test_a_forged_report_cannot_have_another_folder_removed(tmp_path: Path) -> N
         .replace("{", '{"folder":"' + str(tmp_path / "precious") + '",', 1)
     )
 
-    forget_old_runs(root, "r-19")
+    forget_old_runs(root, "r-19", read_heads(root))
 
     assert (tmp_path / "precious").exists()
     assert not (root / "runs/r-x").exists()

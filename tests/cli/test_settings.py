@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path, PureWindowsPath
 
 import pytest
 
 from cli.shell import Shell
+from towline.cli.reachability import servers_of, unreachable, without_password
 from towline.cli.settings import SETTINGS, choose, options_of, project_table, seconds, truth, unknown_variables
 from towline.errors.configuration import ConfigurationError
 from towline.errors.declaration import DeclarationError
@@ -185,3 +187,58 @@ def test_settings_reach_the_run(small: Shell) -> None:
     ran = small.run("run", "small.py", TOWLINE_KEEPGOING="1")
     assert "warning: the variable TOWLINE_KEEPGOING is not known and changes nothing" in ran.err
     assert (small.folder / "kept/here/plan.json").exists()
+
+
+@clause("CLI-09")
+def test_every_flag_of_a_run_has_its_variable(small: Shell) -> None:
+    """A CI file sets variables; it should not have to change the call."""
+    small.run("run", "small.py", TOWLINE_PLAIN="yes", TOWLINE_MODULE="read,lint", TOWLINE_REPORT="out.json")
+    assert sorted((small.folder / "said.txt").read_text().splitlines()) == ["lint", "read"]
+    assert (small.folder / "out.json").exists()
+
+    resumed = small.run("run", "small.py", TOWLINE_RESUME="1", TOWLINE_JSON="true")
+    assert resumed.events()[0]["data"]["resumed_from"]
+
+    wrong = small.run("run", "small.py", code=2, TOWLINE_PLAIN="maybe")
+    assert "maybe" in wrong.err
+    both = small.run("run", "small.py", "--fresh", code=2, TOWLINE_RESUME="1")
+    assert "--resume and --fresh" in both.err
+
+
+@clause("CLI-10")
+def test_doctor_says_what_cannot_be_reached_and_hides_passwords(small: Shell) -> None:
+    """A wrong host is found before the night run; the output can be pasted into a ticket."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        open_port = server.getsockname()[1]
+        fine = small.run("doctor", TOWLINE_COORDINATOR=f"redis://me:hush-hush@127.0.0.1:{open_port}/0")
+    closed = small.run(
+        "doctor", code=1, TOWLINE_STATE=f"redis://:hush-hush@127.0.0.1:{open_port}/0", TOWLINE_PARAM_X="hush-hush"
+    )
+
+    assert f"coordinator        127.0.0.1:{open_port}" in fine.out
+    assert "no problems found" in fine.out
+    assert f"problem: state: 127.0.0.1:{open_port} cannot be reached" in closed.out
+    assert "hush-hush" not in fine.out + fine.err + closed.out + closed.err
+
+
+@clause("CLI-10")
+def test_which_settings_name_servers() -> None:
+    """A folder is none; a URL without a port has that of its kind."""
+    named = {"state": ".towline/x", "coordinator": "redis://box", "control": "https://box:8443/x", "other": None}
+
+    assert servers_of(named) == {"coordinator": ("box", 6379), "control": ("box", 8443)}
+    assert without_password("at redis://u:p@box/0, not a@b") == "at redis://***@box/0, not a@b"
+
+
+async def _silent(limit_s: float) -> list[str]:
+    return await unreachable({"coordinator": ("192.0.2.1", 9)}, limit_s)
+
+
+@clause("CLI-10")
+def test_a_silent_server_does_not_hold_the_doctor_up() -> None:
+    """Five seconds for each at most, all of them at once; here less, so that the test is short."""
+    import asyncio
+
+    [sentence] = asyncio.run(_silent(0.05))
+
+    assert sentence.startswith("coordinator: 192.0.2.1:9 ")

@@ -1,7 +1,8 @@
-"""``towline doctor``: settings with their sources, and what is installed (CLI-10)."""
+"""``towline doctor``: settings with their sources, what is installed, what can be reached (CLI-10)."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import sys
@@ -12,9 +13,10 @@ from typing import Any
 import msgspec
 
 from towline.cli.loading import load
+from towline.cli.reachability import servers_of, unreachable, without_password
 from towline.cli.settings import choose, project_table, unknown_variables
 from towline.execution.options import Options, default_parallelism, node_cores
-from towline.views.streams import write_lines
+from towline.views.streams import write_lines, write_raw
 
 PACKAGES = (
     ("towline", ""),
@@ -27,7 +29,8 @@ PACKAGES = (
     ("numpy", "offload"),
     ("uvloop", "speed"),
 )
-SECRET_WORDS = ("TOKEN", "PASSWORD", "SECRET", "KEY")
+SECRET_WORDS = ("TOKEN", "PASSWORD", "SECRET", "KEY", "TOWLINE_PARAM_")
+"""Parts of the names of variables whose values are never shown; a parameter may be a secret."""
 
 
 def examine(target: str | None, *, as_json: bool) -> int:
@@ -40,9 +43,12 @@ def examine(target: str | None, *, as_json: bool) -> int:
     table, table_file = project_table(start)
     chosen = choose({}, os.environ, table, table_file, code)
     cores = node_cores()
-    settings = [{"name": one.setting.name, "value": one.value, "source": one.source} for one in chosen]
+    settings = [{"name": one.setting.name, "value": _shown(one.value), "source": one.source} for one in chosen]
     installed = [_installed(name, extra) for name, extra in PACKAGES]
-    problems = unknown_variables(os.environ) + _unwritable(Path.cwd())
+    state = next(one.value for one in chosen if one.setting.name == "state")
+    coordinator = os.environ.get("TOWLINE_COORDINATOR") or code.coordinator
+    servers = servers_of({"state": state, "coordinator": coordinator, "control": code.control})
+    problems = unknown_variables(os.environ) + _unwritable(Path.cwd()) + asyncio.run(unreachable(servers))
     data: dict[str, Any] = {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -50,11 +56,12 @@ def examine(target: str | None, *, as_json: bool) -> int:
         "parallelism": code.parallelism or default_parallelism(cores),
         "settings": settings,
         "variables": _variables(),
+        "servers": {setting: f"{host}:{port}" for setting, (host, port) in servers.items()},
         "installed": installed,
         "problems": problems,
     }
     if as_json:
-        sys.stdout.write(msgspec.json.encode(data, enc_hook=repr).decode() + "\n")
+        write_raw(sys.stdout, msgspec.json.encode(data, enc_hook=repr).decode() + "\n")
     else:
         write_lines(sys.stdout, _lines(data))
     return 1 if problems else 0
@@ -68,6 +75,8 @@ def _lines(data: dict[str, Any]) -> list[str]:
     ]
     lines += [f"  {one['name']:<18} {one['value']!s:<12} {one['source']}" for one in data["settings"]]
     lines += ["", "variables"] + [f"  {name} {shown}" for name, shown in data["variables"].items()]
+    if data["servers"]:
+        lines += ["", "servers"] + [f"  {setting:<18} {address}" for setting, address in data["servers"].items()]
     lines += ["", "installed"]
     for one in data["installed"]:
         extra = f"  (extra {one['extra']})" if one["extra"] else ""
@@ -78,6 +87,10 @@ def _lines(data: dict[str, Any]) -> list[str]:
         else ["", "no problems found"]
     )
     return lines
+
+
+def _shown(value: Any) -> Any:
+    return without_password(value) if isinstance(value, str) else value
 
 
 def _installed(name: str, extra: str) -> dict[str, str | None]:
@@ -93,7 +106,7 @@ def _variables() -> dict[str, str]:
     for name in sorted(os.environ):
         if name.startswith("TOWLINE_"):
             secret = any(word in name for word in SECRET_WORDS)
-            shown[name] = "is set" if secret else f"= {os.environ[name]}"
+            shown[name] = "is set" if secret else f"= {without_password(os.environ[name])}"
     return shown
 
 

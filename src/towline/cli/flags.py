@@ -66,15 +66,33 @@ def run_flags(function: F) -> F:
         function,
         [
             click.option(
-                "--resume", "resume", is_flag=True, help="Go on with the earlier plan, whatever it ended with."
+                "--resume",
+                "resume",
+                is_flag=True,
+                envvar="TOWLINE_RESUME",
+                help="Go on with the earlier plan, whatever it ended with.",
             ),
             click.option(
-                "--fresh", "fresh", is_flag=True, help="Drop the earlier plan, cursors and results; start anew."
+                "--fresh",
+                "fresh",
+                is_flag=True,
+                envvar="TOWLINE_FRESH",
+                help="Drop the earlier plan, cursors and results; start anew.",
             ),
             click.option(
-                "--retry-failed", "retry_failed", is_flag=True, help="On a resume, run every failed task again."
+                "--retry-failed",
+                "retry_failed",
+                is_flag=True,
+                envvar="TOWLINE_RETRY_FAILED",
+                help="On a resume, run every failed task again.",
             ),
-            click.option("--keep-failed", "keep_failed", is_flag=True, help="On a resume, leave failed tasks failed."),
+            click.option(
+                "--keep-failed",
+                "keep_failed",
+                is_flag=True,
+                envvar="TOWLINE_KEEP_FAILED",
+                help="On a resume, leave failed tasks failed.",
+            ),
             click.option(
                 "--keep-going",
                 "keep_going",
@@ -101,9 +119,11 @@ def run_flags(function: F) -> F:
                 default=None,
                 help="Run bodies, but none of their commands; keep nothing.",
             ),
-            click.option("--json", "as_json", is_flag=True, help="Write every event as a line of JSON."),
-            click.option("--plain", is_flag=True, help="Plain lines, no live view."),
-            click.option("--report", metavar="PATH", help="Also write the report here."),
+            click.option(
+                "--json", "as_json", is_flag=True, envvar="TOWLINE_JSON", help="Every event as a line of JSON."
+            ),
+            click.option("--plain", is_flag=True, envvar="TOWLINE_PLAIN", help="Plain lines, no live view."),
+            click.option("--report", metavar="PATH", envvar="TOWLINE_REPORT", help="Also write the report here."),
         ],
     )
 

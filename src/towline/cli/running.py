@@ -52,6 +52,7 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
     table, table_file = project_table(start)
     flags = {name: given.get(key) for key, name in FLAG_OF.items()}
     capabilities = [*given.get("capabilities", ()), os.environ.get("TOWLINE_CAPABILITIES", "")]
+    capabilities.append(os.environ.get("TOWLINE_CAPABILITY", ""))
     capabilities += table.get("capabilities", [])
     chosen = choose(flags, os.environ, table, table_file, program.options)
     for warning in unknown_variables(os.environ):
@@ -61,15 +62,20 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
         options=options_of(chosen, program.options),
         earlier="resume" if given.get("resume") else "fresh" if given.get("fresh") else None,
         failed="retry" if given.get("retry_failed") else "keep" if given.get("keep_failed") else None,
-        modules=split_names(given.get("modules", ())),
-        skip=split_names(given.get("skip", ())),
-        categories=split_names(given.get("categories", ())),
-        phases=split_names(given.get("phases", ())),
+        modules=_names(given, "modules", "TOWLINE_MODULE"),
+        skip=_names(given, "skip", "TOWLINE_SKIP"),
+        categories=_names(given, "categories", "TOWLINE_CATEGORY"),
+        phases=_names(given, "phases", "TOWLINE_PHASE"),
         run_id=_run_id(given.get("run_id") or os.environ.get("TOWLINE_RUN_ID")),
         report=given.get("report"),
         capabilities=split_names(capabilities),
         by_main=True,
     )
+
+
+def _names(given: dict[str, Any], key: str, variable: str) -> tuple[str, ...]:
+    """Names from a flag that repeats and takes commas, or from its variable (CLI-03, CLI-09)."""
+    return split_names(given.get(key) or (os.environ.get(variable, ""),))
 
 
 def _run_id(text: str | None) -> str | None:

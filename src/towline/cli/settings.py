@@ -32,6 +32,19 @@ KNOWN_ELSEWHERE = frozenset(
         "TOWLINE_RUN_ID",
         "TOWLINE_INSTANCE",
         "TOWLINE_CAPABILITIES",
+        "TOWLINE_CAPABILITY",
+        "TOWLINE_CATEGORY",
+        "TOWLINE_COORDINATOR",
+        "TOWLINE_FRESH",
+        "TOWLINE_JSON",
+        "TOWLINE_KEEP_FAILED",
+        "TOWLINE_MODULE",
+        "TOWLINE_PHASE",
+        "TOWLINE_PLAIN",
+        "TOWLINE_REPORT",
+        "TOWLINE_RESUME",
+        "TOWLINE_RETRY_FAILED",
+        "TOWLINE_SKIP",
     }
 )
 """Variables that are no option of a run."""
