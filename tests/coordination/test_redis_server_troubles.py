@@ -77,18 +77,23 @@ async def test_a_claim_costs_the_same_in_a_long_queue(desk: Desk) -> None:
     def tasks(first: int, count: int) -> list[Any]:
         return [task(f"t{n}", requirements[n % 4]) for n in range(first, first + count)]
 
+    def spent_us() -> float:
+        """Microseconds that the server itself has spent in scripts: it does not see how busy this machine is."""
+        stats = desk.raw("INFO commandstats").decode()
+        return float(stats.partition("cmdstat_evalsha:")[2].partition("usec=")[2].partition(",")[0])
+
     async def cost() -> float:
-        spent = []
+        costs = []
         for _ in range(25):
-            began = time.perf_counter()
+            before = spent_us()
             await worker.claim()
-            spent.append(time.perf_counter() - began)
-        return sorted(spent)[len(spent) // 2]
+            costs.append(spent_us() - before)
+        return sorted(costs)[len(costs) // 4]
 
     await master.enqueue(tasks(0, 100))
     short = await cost()
     await master.enqueue(tasks(100, 20_000))
-    assert await cost() <= 4 * short + 0.001
+    assert await cost() <= 3 * short
     await desk.env.aclose()
 
 
