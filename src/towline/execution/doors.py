@@ -9,14 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from towline.clock import moment
-from towline.errors.offload import OffloadUnavailableError
 from towline.errors.planning import FindingError
 from towline.errors.run import AttemptEndedError
 from towline.execution.output import LOGGER
-from towline.execution.step_values import step_codec
-from towline.modules.step_results import declared_result
-from towline.state.steps import StepStore
-from towline.state.sync_cursor import SyncCursor
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -36,6 +31,7 @@ if TYPE_CHECKING:
     from towline.modules.outcomes import Finding
     from towline.state.cursor import Cursor, CursorProgress
     from towline.state.cursors import CursorStore
+    from towline.state.steps import StepStore
     from towline.state.store import StateStore
 
 FINDINGS_LIMIT = 10_000
@@ -62,7 +58,7 @@ class NodeDoors:
         output: Output,
         masker: Masker,
         store: StateStore,
-        cursors: CursorStore,
+        scope: str,
         show: Callable[[str, TaskRun, dict[str, Any]], None],
         checkpoint: Callable[[TaskRun, int, int | None], None],
         clock: Clock,
@@ -71,7 +67,8 @@ class NodeDoors:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._runs, self._output, self._masker = runs, output, masker
-        self._store, self._cursors, self._show, self._checkpoint = store, cursors, show, checkpoint
+        self._store, self._scope, self._show, self._checkpoint = store, scope, show, checkpoint
+        self._cursors: CursorStore | None = None
         self._clock, self._loop, self._plan_id = clock, loop, plan_id
         self._environ = os.environ if environ is None else environ
         self._loop_thread = threading.get_ident()
@@ -171,6 +168,9 @@ class NodeDoors:
         self, attempt: Attempt, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Call once and remember over retries and resumes (CUR-14)."""
+        from towline.execution.step_values import step_codec
+        from towline.modules.step_results import declared_result
+
         run = self._check(attempt)
         encode, decode = step_codec(declared_result(fn), attempt.workdir)
         self._show("step", run, {"step": name, "state": "started"})
@@ -183,6 +183,8 @@ class NodeDoors:
         run = self._check(attempt)
         if result is None:
             return self._steps_of(run).open(name)
+        from towline.execution.step_values import step_codec
+
         encode, decode = step_codec(result, attempt.workdir)
         return self._steps_of(run).open(name, encode=encode, decode=decode)
 
@@ -190,6 +192,8 @@ class NodeDoors:
         """The steps of the attempt under way; each attempt may use every name once (CUR-16)."""
         attempt = run.attempt
         if run.steps is None or run.steps[0] is not attempt:
+            from towline.state.steps import StepStore
+
             steps = StepStore(
                 self._store,
                 attempt.task_id,
@@ -205,6 +209,10 @@ class NodeDoors:
     async def open_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
         """Open the task's cursor where the last attempt left it (CUR-01)."""
         run = self._check(attempt)
+        if self._cursors is None:
+            from towline.state.cursors import CursorStore  # most runs have no cursor, and shall not pay for one
+
+            self._cursors = CursorStore(self._store, clock=self._clock, scope=self._scope)
         cursor: Cursor[Any, Any] = await self._cursors.open(
             attempt.task_id, attempt.epoch, self._plan_id, **options, **self._cursor_hooks(attempt)
         )
@@ -213,6 +221,8 @@ class NodeDoors:
 
     def open_sync_cursor(self, attempt: Attempt, options: Mapping[str, Any]) -> Any:
         """Open the cursor of a sync body, in the body's own thread: a target's connection lives there."""
+        from towline.state.sync_cursor import SyncCursor
+
         cursor = self.blocking(attempt, lambda: self.open_cursor(attempt, options))
         return SyncCursor(cursor, lambda call: self.blocking(attempt, call, shielded=True))
 
@@ -257,6 +267,8 @@ class NodeDoors:
     def offload(self, attempt: Attempt) -> Any:
         """There is no offload on this node unless the composition root gave one."""
         self._check(attempt)
+        from towline.errors.offload import OffloadUnavailableError
+
         raise OffloadUnavailableError(f"ctx.offload in {attempt.task_id}", 0.0, 0)
 
     # -------------------------------------------------------------- sync bodies

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 from towline.errors.run import ConditionError
@@ -44,7 +42,9 @@ class Node:
 
     def has_command(self, program: str) -> bool:
         """Whether a program is found on the search path."""
-        return shutil.which(program, path=self._environ.get("PATH")) is not None
+        from shutil import which
+
+        return which(program, path=self._environ.get("PATH")) is not None
 
     def changed_paths(self, since: str) -> Collection[str]:
         """Paths that differ from a git revision, new files included.
@@ -59,6 +59,8 @@ class Node:
         return self._changed[since]
 
     def _git(self, *arguments: str) -> list[str]:
+        import subprocess
+
         try:
             done = subprocess.run(
                 ["git", *arguments], cwd=self._root, capture_output=True, timeout=GIT_TIMEOUT_S, check=False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -79,5 +78,7 @@ def new_run_id(now: float, random: Random) -> str:
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known name, or an empty text."""
+    import difflib  # only a mistake needs it
+
     near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""

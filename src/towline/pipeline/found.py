@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from towline.errors.state import PlanCorruptError, SchemaTooNewError
 from towline.planning.deciding import UNENDED, Found
 from towline.planning.live import LivePlan
-from towline.planning.loading import decode_document, replay
 from towline.state.cleaning import has_task_documents, moved_cursors
 from towline.state.results import ResultPlace
 
@@ -27,6 +26,8 @@ async def look(
         loaded = await plan_file.load()
         if loaded.snapshot is None:
             return Found(root=store.name, documents=int(await has_task_documents(store))), None, []
+        from towline.planning.loading import decode_document, replay  # the first run of all has nothing to read
+
         plan = LivePlan(decode_document(loaded.snapshot, f"{store.name}/plan.json"))
         replay(plan, loaded.records, f"{store.name}/plan.journal")
     except (PlanCorruptError, SchemaTooNewError) as error:

@@ -16,15 +16,12 @@ from towline.errors.run import RequirementsError
 from towline.execution.node import Node, known_skips
 from towline.identity import new_run_id
 from towline.modules.outcomes import Outcome, Reason, Skipped
-from towline.pipeline.catch_up import log_missing_transitions
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
 from towline.planning.deciding import UNENDED, Wanted, decide
 from towline.planning.document import encode_slices
 from towline.planning.live import LivePlan
-from towline.planning.reconcile import Reconciled, reconcile
 from towline.planning.records import PlanDocument, PlanOwner, ReconcileRecord
-from towline.planning.resume import Carried, carry_on
 from towline.planning.selection import Choice, select
 from towline.state.cleaning import archive, drop_older_documents, drop_task
 from towline.state.opening import open_store
@@ -40,7 +37,9 @@ if TYPE_CHECKING:
     from towline.pipeline.program import Program
     from towline.planning.built import BuiltPlan
     from towline.planning.deciding import Decision, Found
+    from towline.planning.reconcile import Reconciled
     from towline.planning.records import PlannedTask
+    from towline.planning.resume import Carried
     from towline.planning.selection import Selection
 
 IDS_SHOWN = 1_000
@@ -173,6 +172,8 @@ async def _take(
         )
         decision = decide(found, wanted)
         if plan is not None and plan.document.run_state in UNENDED:
+            from towline.pipeline.catch_up import log_missing_transitions
+
             await log_missing_transitions(store, ownership.epoch, name, plan.document, records)
         holder = PlanOwner(id=name, host=owner.host, pid=owner.pid, epoch=ownership.epoch, since=at)
         opening = _Opening(store, plan_file, ownership, built, request, run_id, holder, clock.now())
@@ -263,6 +264,10 @@ class _Opening:
         self, decision: Decision, found: Found, plan: LivePlan
     ) -> tuple[LivePlan, list[tuple[str, dict[str, Any]]]]:
         """Carry the rows of an earlier plan into this run (PLAN-29, PLAN-34)."""
+        # A first run, the one whose start a person waits for most often, needs neither.
+        from towline.planning.reconcile import reconcile
+        from towline.planning.resume import carry_on
+
         earlier = plan.snapshot()
         rows, classes = reconcile(earlier.tasks, self._built)
         carried = carry_on(rows, self._request.failed or "default", found.missing)

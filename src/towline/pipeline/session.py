@@ -28,7 +28,7 @@ from towline.execution.shown import parts_of
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.execution.stopping import Stopper
 from towline.execution.surroundings import Surroundings
-from towline.execution.taskrun import TaskRun
+from towline.execution.taskrun import Place, TaskRun
 from towline.execution.threads import ThreadPool
 from towline.execution.values import Values
 from towline.execution.watchdog import Watchdog
@@ -40,7 +40,6 @@ from towline.pipeline.program import kinds_of, limits_of, refuse_without_target,
 from towline.pipeline.signals import Signals
 from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
-from towline.state.cursors import CursorStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,7 +153,7 @@ class Session:
             output=self.output,
             masker=self.masker,
             store=self.opened.store,
-            cursors=CursorStore(self.opened.store, clock=self.clock, scope=self.program.id),
+            scope=self.program.id,
             show=self.engine.show,
             checkpoint=self.engine.checkpoint,
             clock=self.clock,
@@ -224,7 +223,7 @@ class Session:
 
     def _processes(self, doors: NodeDoors) -> ProcessBodies | None:
         """Where isolated bodies run; a program that has some was checked to have a target."""
-        if self._target is None:
+        if self._target is None or not any(kind.place is Place.PROCESS for kind in self._kinds.values()):
             return None
         from towline.execution.isolation import ProcessBodies
 
@@ -277,7 +276,8 @@ class Session:
         feeds = Observers(observers, self.warn)
         self.feeds = feeds
         document = self.opened.plan.document
-        await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
+        if observers:
+            await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
         self.events.subscribe(feeds.take)
         if self.request.look is not None:
             self.request.look(SessionLook(self))

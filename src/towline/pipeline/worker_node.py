@@ -34,7 +34,6 @@ from towline.pipeline.program import kinds_of, secrets_of
 from towline.planning.live import LivePlan
 from towline.planning.records import PlanDocument, PlannedTask
 from towline.serialization.exceptions import record_of
-from towline.state.cursors import CursorStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +118,7 @@ class WorkerNode:
             output=self.output,
             masker=self.masker,
             store=store,
-            cursors=CursorStore(store, clock=self._clock, scope=self._program.id),
+            scope=self._program.id,
             show=self.show,
             checkpoint=self._checkpoint,
             clock=self._clock,
