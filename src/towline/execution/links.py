@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from towline.planning.records import EdgeUse, PlannedTask
 
@@ -45,12 +45,13 @@ class Links:
         """Let an always-run ``dependent`` wait for ``task``."""
         self.always.setdefault(task, []).append(dependent)
 
-    def dependents(self, task: int) -> Iterator[int]:
-        """Give every dependent, whatever its edge accepts."""
-        yield from self.value[task] or ()
+    def dependents(self, task: int) -> Sequence[int]:
+        """Return every dependent, whatever its edge accepts."""
+        found: Sequence[int] = self.value[task] or ()
         for kind in (self.order, self.optional, self.outcome, self.always):
-            if kind:
-                yield from kind.get(task, ())
+            if task in kind:
+                found = [*found, *kind[task]] if found else kind[task]
+        return found
 
 
 def dependencies(row: PlannedTask) -> Iterator[tuple[str, EdgeUse]]:

@@ -43,6 +43,8 @@ class Ordering:
 
     def estimate_s(self, row: PlannedTask) -> float:
         """Return the estimate of one task in seconds: its own, else its module's, else 120."""
+        if not self._estimates:
+            return UNKNOWN_ESTIMATE_S
         estimate = self._estimates.get(row.id)
         if estimate is None:
             estimate = self._estimates.get(row.module, UNKNOWN_ESTIMATE_S)
@@ -59,7 +61,7 @@ class Ordering:
         behind: Iterable[int] = range(len(paths))
         while (place := max(behind, key=lambda one: (paths[one], -one), default=None)) is not None:
             chain.append(place)
-            behind = [parents[place]] if place in parents else list(links.dependents(place))
+            behind = [parents[place]] if place in parents else links.dependents(place)
         return chain
 
     def extend(self, rows: Sequence[PlannedTask], links: Links, parents: Mapping[int, int], start: int) -> None:

@@ -150,11 +150,12 @@ def ci_facts(environ: Mapping[str, str]) -> dict[str, str] | None:
 
 def peak_and_mean(spans: Sequence[tuple[float, float]], duration_s: float) -> tuple[int, float]:
     """Return how many bodies ran at once at most, and on average over the run."""
-    edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
-    now = peak = 0
-    for _, step in edges:
-        now += step
-        peak = max(peak, now)
+    ends = sorted(end for _, end in spans)
+    ended = peak = 0
+    for begun, start in enumerate(sorted(start for start, _ in spans), 1):
+        while ended < begun and ends[ended] <= start:
+            ended += 1
+        peak = max(peak, begun - ended)
     busy = sum(end - start for start, end in spans)
     return peak, busy / duration_s if duration_s > 0 else 0.0
 
@@ -162,5 +163,3 @@ def peak_and_mean(spans: Sequence[tuple[float, float]], duration_s: float) -> tu
 def stamp(now: float | None) -> str | None:
     """Write a moment of an outcome, or nothing."""
     return None if now is None else moment(now)
-
-

@@ -11,7 +11,7 @@ from towline.modules.capabilities import Capability, normalised
 from towline.modules.durations import seconds_of
 from towline.modules.retry import RETRY_LIMIT, Retry
 from towline.modules.settings import ArtifactRequest, Cache, Settings
-from towline.modules.spec import CacheRule, ModuleSettings
+from towline.modules.spec import NO_SETTINGS, CacheRule, ModuleSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def checked_settings(declaring: Declaring, settings: Mapping[str, Any], *, expan
         DeclarationError: An unknown keyword, a value of the wrong type or range, or a contradiction.
     """
     if not settings:
-        return _NONE_GIVEN
+        return NO_SETTINGS
     fields: dict[str, Any] = {}
     for setting, value in settings.items():
         check = _CHECKS.get(setting)
@@ -68,12 +68,9 @@ def checked_settings(declaring: Declaring, settings: Mapping[str, Any], *, expan
             fields[field] = fields_value
         elif setting not in DEPENDENCIES and not (expandable and setting in EXPANSIONS):
             _refuse_unknown(declaring, setting, value)
-    checked = ModuleSettings(**fields) if fields else _NONE_GIVEN
+    checked = ModuleSettings(**fields) if fields else NO_SETTINGS
     _check_together(declaring, checked)
     return checked
-
-
-_NONE_GIVEN = ModuleSettings()
 
 
 def _refuse_unknown(declaring: Declaring, setting: str, value: object) -> NoReturn:

@@ -101,6 +101,10 @@ class ModuleSettings(msgspec.Struct, frozen=True, kw_only=True):
     at_most_once: bool = False
 
 
+NO_SETTINGS = ModuleSettings()
+"""The settings of every module that was given none: one object, so that large plans pass such modules by quickly."""
+
+
 class ModuleSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One module as the planner and the runner see it.
 
@@ -120,7 +124,7 @@ class ModuleSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What the user wrote: the function module, the instance; two loads of one file differ here (MOD-06)."""
     result_type: Any = Any
     edges: tuple[Edge, ...] = ()
-    settings: ModuleSettings = ModuleSettings()
+    settings: ModuleSettings = NO_SETTINGS
     hooks: Mapping[str, Callable[..., Any]] = {}
     arguments: tuple[tuple[str, object], ...] = ()
     matrix: Mapping[str, Sequence[object]] | None = None

@@ -20,13 +20,18 @@ from towline.execution.report import (
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
 from towline.pipeline.durations import forget_old_runs, log_tail, previous_of, read_heads, write_report
+from towline.serialization.error_text import format_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from towline.modules.outcomes import Finding
+    from towline.pipeline.durations import ReportHead
     from towline.pipeline.session import Session
     from towline.planning.records import PlannedTask
+    from towline.serialization.errors_record import ErrorRecord
+
+_ABANDONABLE = (TimedOut, Cancelled)
 
 
 async def finished_report(session: Session, status: str, started_at: float, duration_s: float) -> RunReport:
@@ -83,10 +88,10 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         commands=session.command_count,
         warnings=tuple(session.warnings),
     )
-    return _kept(session, report, root).with_values(_finder(session))
+    return _kept(session, report, root, heads).with_values(_finder(session))
 
 
-def _kept(session: Session, report: RunReport, root: Path | None) -> RunReport:
+def _kept(session: Session, report: RunReport, root: Path | None, heads: Sequence[ReportHead]) -> RunReport:
     """Write the report where it belongs; trouble is a warning and changes no outcome (REP-03)."""
     places = [] if root is None else [root / "runs" / report.run_id]
     path = ""
@@ -94,7 +99,7 @@ def _kept(session: Session, report: RunReport, root: Path | None) -> RunReport:
         for folder in places:
             path = write_report(folder, report)
         if root is not None:
-            forget_old_runs(root, report.run_id)
+            forget_old_runs(root, report.run_id, heads)
         if session.request.report:
             wanted = Path(session.request.report)
             wanted.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +130,7 @@ def _task_report(
         origin=origin,
         gate=row.gate,
         ignored=row.ignored,
-        abandoned=isinstance(outcome, TimedOut | Cancelled) and outcome.abandoned,
+        abandoned=type(outcome) in _ABANDONABLE and outcome.abandoned,
         attempts=row.attempts,
         worker_id=row.worker,
         duration_s=duration,
@@ -155,7 +160,7 @@ def _failures(session: Session, rows: list[PlannedTask], root: Path | None) -> t
                 state=rows[position].state,
                 error_type=error.type_name,
                 text=mask(error.text),
-                traceback=mask(error.traceback),
+                traceback=mask(_whole_traceback(error)),
                 attempt=outcome.attempts,
                 worker_id=outcome.worker_id,
                 notes=tuple(mask(note) for note in error.notes),
@@ -167,6 +172,12 @@ def _failures(session: Session, rows: list[PlannedTask], root: Path | None) -> t
             )
         )
     return tuple(failures)
+
+
+def _whole_traceback(error: ErrorRecord) -> str:
+    """The frames of an error; with a cause or group members, the whole chain as Python shows it (SER-12)."""
+    is_alone = error.cause is None and not error.members and not (error.context is not None and error.context_shown)
+    return error.traceback if is_alone else format_record(error)
 
 
 def _finder(session: Session) -> Callable[[Any], Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import statistics
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,12 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from towline.clock import moment
-from towline.execution.report import PreviousRun, RunReport
 from towline.identity import segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from towline.execution.report import PreviousRun, RunReport
 
 REPORTS_KEPT = 20
 """Reports per pipeline (REP-04)."""
@@ -90,11 +89,17 @@ def estimates_from(heads: Iterable[ReportHead], since: str = "") -> dict[str, fl
             for name in {task.id, task.module}:
                 if len(known[name]) < RUNS_COUNTED:
                     known[name].append(task.duration_s)
+    if not known:
+        return {}
+    import statistics
+
     return {name: statistics.median(values) for name, values in known.items()}
 
 
 def previous_of(heads: Iterable[ReportHead]) -> tuple[PreviousRun | None, Mapping[str, float]]:
     """Return the latest succeeded run, and how long each of its executed tasks took (REP-05)."""
+    from towline.execution.report import PreviousRun
+
     for head in heads:
         if head.status == "succeeded":
             took = {task.id: task.duration_s for task in head.tasks if task.origin == "executed" and task.duration_s}
@@ -116,15 +121,16 @@ def write_report(folder: Path, report: RunReport) -> str:
     return str(path)
 
 
-def forget_old_runs(root: Path, keep: str) -> None:
+def forget_old_runs(root: Path, keep: str, heads: Iterable[ReportHead]) -> None:
     """Remove the folders of runs whose reports fell out: of the 20 newest here, of the 200 newest beside (REP-04).
 
     A run without a report is not finished and stays, as does the latest of each pipeline, which may be
-    gone on with. ``keep``: the run that ends now.
+    gone on with. ``keep``: the run that ends now. ``heads``: the reports of this root, newest first, with or
+    without that of this run.
     """
-    for head in read_heads(root)[REPORTS_KEPT:]:
-        if head.run_id != keep:
-            shutil.rmtree(head.folder, ignore_errors=True)
+    earlier = [head for head in heads if head.run_id != keep]
+    for head in earlier[REPORTS_KEPT - 1 :]:
+        _remove(head.folder)
     if root.parent.name == ".towline":
         _forget_beyond_all(root.parent)
 
@@ -139,7 +145,13 @@ def _forget_beyond_all(folder: Path) -> None:
         return
     runs = [run for found in by_pipeline.values() for run in sorted(found, reverse=True)[1:]]
     for _, run in sorted(runs, reverse=True)[REPORTS_KEPT_ALL - len(by_pipeline) :]:
-        shutil.rmtree(run, ignore_errors=True)
+        _remove(run)
+
+
+def _remove(folder: str | Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def log_tail(folder: Path, task: str, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from towline.execution.taskrun import ModuleKind, Place
 from towline.modules.annotations import resolve_types
 from towline.modules.capabilities import in_words, is_impossible
 from towline.modules.retry import Retry
-from towline.modules.spec import ModuleSettings, ModuleSpec
+from towline.modules.spec import NO_SETTINGS, Edge, ModuleRef, ModuleSpec
 from towline.modules.versions import code_version
 from towline.planning.graph import build_plan
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from towline.planning.built import BuiltPlan
     from towline.serialization.codec import Codec
 
-NO_SETTINGS = ModuleSettings()
 OUTSIDE_FILES = ("__init__", "__main__")
 
 
@@ -156,6 +155,8 @@ def _secret_types() -> tuple[type[Secret]]:
 def _problems(spec: ModuleSpec, options: Options, *, must_travel: bool) -> Iterable[str]:
     """Name what this run cannot do with a module (COORD-C25, SCHED-11, SER-02)."""
     settings = spec.settings
+    if settings is NO_SETTINGS and not must_travel:
+        return
     where = f" ({spec.source})" if spec.source else ""
     if settings.requires is not None and is_impossible(settings.requires):
         yield f"{spec.name}: requires {in_words(settings.requires)}, which no machine can be{where}"
@@ -173,6 +174,20 @@ def _problems(spec: ModuleSpec, options: Options, *, must_travel: bool) -> Itera
             codec_of(spec)
         except ValueTravelError as error:
             yield f"{spec.name}: {error}{where}"
+    if settings.isolation == "process" and not must_travel:
+        yield from _unreadable_inputs(spec, where)
+
+
+def _unreadable_inputs(spec: ModuleSpec, where: str) -> Iterable[str]:
+    """Name the results that cannot travel to a body in a process of its own (SER-02)."""
+    read = [edge.to.spec for edge in spec.edges if edge.param is not None and isinstance(edge.to, ModuleRef)]
+    if isinstance(spec.each, Edge) and isinstance(spec.each.to, ModuleRef):
+        read.append(spec.each.to.spec)
+    for source in read:
+        try:
+            codec_of(source)
+        except ValueTravelError as error:
+            yield f"{spec.name} runs in a process and reads {source.name}: {error}{where}"
 
 
 def codec_of(spec: ModuleSpec) -> Codec:
@@ -216,7 +231,7 @@ def rules_of(specs: Mapping[str, ModuleSpec]) -> dict[str, ModuleRules]:
     rules = {}
     for name, spec in specs.items():
         settings = spec.settings
-        if settings == NO_SETTINGS:
+        if settings is NO_SETTINGS:
             continue  # the scheduler takes a module without an entry as one without rules
         rules[name] = ModuleRules(
             priority=settings.priority,
@@ -241,5 +256,3 @@ def limits_of(options: Options) -> RunLimits:
         always_run_budget_s=options.always_run_budget_s,
         max_tasks=options.max_tasks,
     )
-
-
