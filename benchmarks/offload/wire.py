@@ -23,7 +23,9 @@ CHUNK = 1 << 20
 def raw_one_way(nbytes: int, count: int) -> float:
     """Seconds per message with ``sendall`` and ``recv_into`` of warm arrays; the last byte is answered."""
     listener = socket.create_server(("127.0.0.1", 0))
-    child = multiprocessing.get_context("spawn").Process(target=_raw_receiver, args=(listener.getsockname()[1], nbytes, count))
+    child = multiprocessing.get_context("spawn").Process(
+        target=_raw_receiver, args=(listener.getsockname()[1], nbytes, count)
+    )
     child.start()
     peer, _ = listener.accept()
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -313,6 +313,11 @@ class MasterCore:
             self._ended_with(call.number, dispatch.fence)
 
     @property
+    def has_room(self) -> bool:
+        """Whether any worker could take one more call."""
+        return any(session.has_room for session in self._names.values())
+
+    @property
     def live(self) -> int:
         """Workers that can be given calls."""
         return sum(session.state in ("live", "suspect") for session in self._names.values())

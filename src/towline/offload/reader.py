@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 SCRATCH_BYTES = 256 * 1024
+BULK_PEEK_BYTES = 8 * 1024
 DIRECT_BYTES = 64 * 1024
 """From this many missing body bytes on, the socket writes into the destination itself."""
 
@@ -55,6 +56,7 @@ class FrameReader:
         self._digest = bytearray()
         self._head: Head | None = None
         self._landed = False
+        self._expects_bulk = False
         self._seq = 0
         self._offset = 0
         self.max_meta = MAX_META_BEFORE_AUTH
@@ -71,6 +73,9 @@ class FrameReader:
             waiting = self._end - self._start
             self._scratch[:waiting] = bytes(self._scratch[self._start : self._end])
             self._start, self._end = 0, waiting
+        if self._expects_bulk:
+            # The header of another large body comes next: read little of that body here, for it would be copied.
+            return self._scratch[self._end : self._end + BULK_PEEK_BYTES]
         return self._scratch[self._end :]
 
     def received(self, count: int, into: memoryview) -> None:
@@ -167,6 +172,7 @@ class FrameReader:
             if self._landed and body_digest(self._parts) != bytes(self._digest):
                 raise FrameError(self._offset, "body", "does not match its digest")
         self._offset += head.body_bytes
+        self._expects_bulk = head.body_bytes >= 4 * DIRECT_BYTES
         self._head = None
         if head.message is not None:
             self._sink.on_frame(head, self._landed)

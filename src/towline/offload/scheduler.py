@@ -35,6 +35,11 @@ class Remote(Protocol):
         """Send the call to a worker, or say why not."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """Whether any worker could take one more call."""
+        ...
+
     def withdraw(self, call: Call, now: float) -> None:
         """Stop a call that was sent: it has ended here."""
         ...
@@ -47,6 +52,9 @@ UNREGISTERED = Decline("unregistered_buffer", "an array of the call is not regis
 PINNED = "pinned_local"
 MOVABLE = ("all_busy", "no_live_worker", "local_faster")
 """Reasons that may pass: such a call still goes to a worker when one is free before a local slot is."""
+
+OFFERS_PER_TURN = 64
+"""How many calls are offered anew, at most, when a worker has room."""
 
 
 class Scheduler:
@@ -62,6 +70,7 @@ class Scheduler:
         self._tracker: AccessTracker[Call] = AccessTracker(lambda call: call.is_final)
         self._ready: list[tuple[int, float, int, Call]] = []
         self._local: list[tuple[int, float, int, Call]] = []
+        self._held: list[tuple[int, float, int, Call]] = []
         self._next_number = 1
         self._next_fence = 1
         self.calls: dict[int, Call] = {}
@@ -113,8 +122,7 @@ class Scheduler:
             self.ended.append(run)
 
     def advance(self, now: float) -> None:
-        """Place every ready call that can be placed, and fill the local slots."""
-        held: list[tuple[int, float, int, Call]] = []
+        """Place every ready call that can be placed, and fill the local slots. Costs nothing when none is ready."""
         while self._ready:
             entry = heapq.heappop(self._ready)
             call = entry[3]
@@ -123,37 +131,43 @@ class Scheduler:
             decline = self._place(call, now)
             if decline is None:
                 continue
+            call.decline = decline
             if call.place == "remote":
-                call.decline = decline
-                held.append(entry)
-                continue
-            call.decline, call.phase = decline, Phase.LOCAL_QUEUED
-            heapq.heappush(self._local, entry)
-        for entry in held:
-            heapq.heappush(self._ready, entry)
+                heapq.heappush(self._held, entry)
+            else:
+                call.phase = Phase.LOCAL_QUEUED
+                heapq.heappush(self._local, entry)
         self._fill_local(now)
 
     def reconsider(self, now: float) -> None:
-        """A worker has room: offer it the calls that wait for a local slot for want of one."""
-        if self.remote is None or not self._local:
+        """A worker may have room: offer it the calls that may run nowhere else, then those that only wait for want of one."""
+        if self.remote is None or not (self._held or self._local) or not self.remote.has_room:
             return
-        keep = []
-        moved = False
-        for entry in sorted(self._local):
+        self._offer_again(self._held, Phase.READY, now)
+        self._offer_again(self._local, Phase.LOCAL_QUEUED, now)
+
+    def _offer_again(self, heap: list[tuple[int, float, int, Call]], phase: Phase, now: float) -> None:
+        """Offer calls in order until nobody has room: what one call was refused for that, all others would be."""
+        assert self.remote is not None
+        refused: list[tuple[int, float, int, Call]] = []
+        while heap and len(refused) < OFFERS_PER_TURN:
+            entry = heapq.heappop(heap)
             call = entry[3]
-            if call.phase is not Phase.LOCAL_QUEUED:
+            if call.phase is not phase:
                 continue
-            if call.decline is not None and call.decline.reason in MOVABLE and not moved:
-                call.phase = Phase.READY
-                decline = self.remote.offer(call, now)
-                if decline is None:
-                    continue
-                call.decline, call.phase = decline, Phase.LOCAL_QUEUED
-                # Nobody has room: asking again for each of thousands of calls would find the same.
-                moved = decline.reason in ("all_busy", "no_live_worker")
-            keep.append(entry)
-        self._local = keep
-        heapq.heapify(self._local)
+            if phase is Phase.LOCAL_QUEUED and (call.decline is None or call.decline.reason not in MOVABLE):
+                refused.append(entry)
+                continue
+            call.phase = Phase.READY
+            decline = self.remote.offer(call, now)
+            if decline is None:
+                continue
+            call.decline, call.phase = decline, phase
+            refused.append(entry)
+            if decline.reason in ("all_busy", "no_live_worker"):
+                break
+        for entry in refused:
+            heapq.heappush(heap, entry)
 
     def local_finished(self, call: Call, fence: int, arrays: Sequence[Array], kernel_s: float, now: float) -> None:
         """A local run ended well."""
@@ -270,14 +284,14 @@ class Scheduler:
     @property
     def ready_remote(self) -> list[Call]:
         """Calls that wait for a worker because they may run nowhere else."""
-        return [entry[3] for entry in self._ready if entry[3].phase is Phase.READY and entry[3].place == "remote"]
+        return [entry[3] for entry in self._held if entry[3].phase is Phase.READY]
 
     @property
     def queued(self) -> int:
         """Calls that are ready and not started."""
         return sum(
             1
-            for heap in (self._ready, self._local)
+            for heap in (self._ready, self._local, self._held)
             for entry in heap
             if entry[3].phase in (Phase.READY, Phase.LOCAL_QUEUED)
         )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 READS_PER_TURN = 16
 """A link that never runs dry must let the others, and the timers, have their turn."""
 IOV_LIMIT = 64
+GATHER_BYTES = 256 * 1024
+"""Frames are gathered into one system call up to this size."""
 SOCKET_BUFFER_BYTES = 4 << 20
 
 
@@ -160,8 +162,8 @@ class TcpLink:
         self._inbox: Inbox | None = None
         self._owner: LinkOwner | None = None
         self._pending: deque[memoryview] = deque()
-        self._sending: Frame | None = None
-        self._writing = self._inside_write = False
+        self._sending: deque[tuple[Frame, int]] = deque()
+        self._flush_asked = self._writing = False
         self._open = True
         name = connection.getpeername()
         self._peer = format_address(name[0], name[1]) if isinstance(name, tuple) and len(name) >= 2 else str(name)
@@ -188,26 +190,26 @@ class TcpLink:
             self._inbox.reader.max_meta = 1 << 20
 
     def send(self, frame: Frame) -> None:
-        """Queue a frame; it leaves at once if the socket takes it, which saves a turn of the loop."""
+        """Queue a frame; what is queued in one turn of the loop leaves with one system call."""
         if not self._open:
             return
         self._outbox.put(frame)
-        if not self._writing and not self._inside_write:
-            self._write()
+        if not self._flush_asked and not self._writing:
+            self._flush_asked = True
+            self._loop.call_soon(self._flush)
 
     def detach(self, pin: int) -> None:
-        """Copy what is queued of one buffer, the frame that is half sent too."""
+        """Copy what is queued of one buffer, the frames that are half sent too."""
         self._outbox.detach(pin)
-        if self._sending is not None and pin in self._sending.pin:
+        if any(pin in frame.pin for frame, _ in self._sending):
             self._pending = deque(memoryview(bytes(part)) for part in self._pending)
 
     def close(self, reason: str) -> None:
         """Send what the socket takes at once, and close."""
         if not self._open:
             return
-        if self._sending is None or not self._pending:
-            self._outbox.clear(keep_control=True)
-            self._write()
+        self._outbox.clear(keep_control=True)
+        self._write()
         self._down(reason)
 
     def _down(self, reason: str) -> None:
@@ -219,6 +221,7 @@ class TcpLink:
         self._socket.close()
         self._outbox.clear()
         self._pending.clear()
+        self._sending.clear()
         self._on_closed(self)
         if self._owner is not None:
             self._owner.on_down(reason)
@@ -244,17 +247,16 @@ class TcpLink:
             if count < into.nbytes and count < 65_536:
                 return  # the socket is dry: save the call that would say so
 
+    def _flush(self) -> None:
+        self._flush_asked = False
+        if self._open and not self._writing:
+            self._write()
+
     def _write(self) -> None:
         """Send until all has left or the socket is full; then wait until it takes more."""
-        self._inside_write = True
-        try:
-            self._write_all()
-        finally:
-            self._inside_write = False
-
-    def _write_all(self) -> None:
         while self._open:
-            if not self._pending and not self._next_frame():
+            self._gather()
+            if not self._pending:
                 break
             try:
                 sent = self._socket.sendmsg([self._pending[i] for i in range(min(len(self._pending), IOV_LIMIT))])
@@ -271,27 +273,34 @@ class TcpLink:
             self._writing = False
             self._loop.remove_writer(self._socket.fileno())
 
-    def _next_frame(self) -> bool:
-        taken = self._outbox.next()
-        if taken is None:
-            return False
-        self._sending, parts = taken
-        self._pending.extend(parts)
-        return True
+    def _gather(self) -> None:
+        """Number and encode what leaves next: small frames together, but little of the bulk ahead of its turn."""
+        size = sum(left for _, left in self._sending)
+        while size < GATHER_BYTES and len(self._pending) < IOV_LIMIT and (taken := self._outbox.next()) is not None:
+            frame, parts = taken
+            length = sum(part.nbytes for part in parts)
+            self._sending.append((frame, length))
+            self._pending.extend(parts)
+            size += length
 
     def _advance(self, sent: int) -> None:
-        pending = self._pending
-        while sent and pending:
+        pending, sending = self._pending, self._sending
+        left = sent
+        while left and pending:
             first = pending[0]
-            if first.nbytes > sent:
-                pending[0] = first[sent:]
-                return
-            sent -= first.nbytes
+            if first.nbytes > left:
+                pending[0] = first[left:]
+                break
+            left -= first.nbytes
             pending.popleft()
-        if not pending and self._sending is not None:
-            frame, self._sending = self._sending, None
+        while sending and sent >= sending[0][1]:
+            frame, length = sending.popleft()
+            sent -= length
             if self._outbox.left(frame) and self._owner is not None:
                 self._owner.on_flushed(frame)
+        if sent and sending:
+            frame, length = sending[0]
+            sending[0] = (frame, length - sent)
 
 
 def tls_context(access: OffloadAccess, *, listens: bool) -> ssl.SSLContext:
