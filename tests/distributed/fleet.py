@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PROGRAM = HERE / "programs" / "spread.py"
+PROGRAMS = HERE / "programs"
 LIMIT_S = 40.0
 
 
 class Fleet:
     """Master and workers of one run in a folder of the test's own."""
 
-    def __init__(self, folder: Path, url: str, run_id: str, *, sleep_s: float = 0.05, **given: Any) -> None:
+    def __init__(
+        self, folder: Path, url: str, run_id: str, *, sleep_s: float = 0.05, program: str = "spread.py", **given: Any
+    ) -> None:
         self.folder, self.run_id = folder, run_id
+        self.program = PROGRAMS / program
         self.given = {"coordinator": url, "run_id": run_id, "state": str(folder / "state"), **given}
         self.environ = {
             **os.environ,
@@ -32,7 +35,7 @@ class Fleet:
 
     def start(self, role: str, **more: Any) -> subprocess.Popen[str]:
         """Start a process of the run."""
-        arguments = [sys.executable, str(HERE / "node.py"), role, str(PROGRAM), json.dumps({**self.given, **more})]
+        arguments = [sys.executable, str(HERE / "node.py"), role, str(self.program), json.dumps({**self.given, **more})]
         process = subprocess.Popen(
             arguments, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder
         )

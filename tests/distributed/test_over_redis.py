@@ -119,6 +119,44 @@ def test_a_restarted_master_goes_on(fleet: Fleet) -> None:
     assert sorted(name for name, _ in fleet.starts()) == sorted(EXPECTED)
 
 
+@clause("DIST-34", "DIST-35", "CUR-05")
+def test_another_worker_goes_on_at_the_cursor(server: RedisTestServer, tmp_path: Path) -> None:
+    """A migration of a million rows is not begun anew because one machine died: at most one item is done twice."""
+    fleet = Fleet(tmp_path, server.url, f"run-{tmp_path.name}", program="moving.py")
+    try:
+        fleet.worker("w-1", parallelism=1)
+        fleet.worker("w-2", parallelism=1)
+        master = fleet.start("master", minimum_workers=2)
+        victim = fleet.wait_for_start("item-", 20)
+        os.kill(victim, signal.SIGKILL)
+
+        assert fleet.result(master)["status"] == "succeeded"
+
+        items = [int(name.partition("-")[2]) for name, _ in fleet.starts()]
+        assert len(items) <= 61
+        assert sorted(set(items)) == list(range(1, 61))
+        assert len({pid for _, pid in fleet.starts()}) == 2
+    finally:
+        fleet.close()
+
+
+@clause("DIST-25", "COORD-C85")
+def test_a_worker_whose_master_is_gone_leaves(fleet: Fleet) -> None:
+    """It waits for the master timeout, cancels what it runs, and says so with exit code 4."""
+    fleet.given |= {"worker_timeout_s": 1.0, "master_timeout_s": 2.0}
+    fleet.environ["SPREAD_SLEEP"] = "60"
+    worker = fleet.worker("w-1")
+    master = fleet.start("master", minimum_workers=1)
+    fleet.wait_for_start("grow")
+    master.kill()
+
+    code, error = fleet.ended(worker)
+
+    assert code != 0
+    assert "MasterLostError" in error
+    assert "Start it again with the same run id" in error
+
+
 def _outage(tmp_path: Path, *, keep_data: bool) -> dict[str, Any]:
     """Stop the server in the middle of a run for a moment; returns what the master reported."""
     with RedisTestServer(persistent=True) as own:
