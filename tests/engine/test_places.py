@@ -101,8 +101,8 @@ async def test_thread_that_ignores_its_end_is_abandoned(release: threading.Event
         assert word in text
     release.set()
     deadline = time.monotonic() + 5
-    while "refused" not in starts and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)  # noqa: ASYNC110 - the body's thread is abandoned: it tells nobody
+    while "refused" not in starts and time.monotonic() < deadline:  # noqa: ASYNC110 - an abandoned thread tells nobody
+        await asyncio.sleep(0.01)
     assert (starts, written) == (["stuck", "refused"], [])
 
 
@@ -226,6 +226,24 @@ async def test_process_isolation_without_a_file_is_refused_before_anything_runs(
 
     with pytest.raises(TargetLoadError, match="body"):
         await run_in_mode(Pipeline("local", [body]))
+
+
+@clause("SER-02")
+async def test_values_that_cannot_reach_a_process_are_refused_before_anything_runs() -> None:
+    """An input without a JSON form is known from the types; hours later is too late to say so."""
+    from towline import result_of
+    from towline.errors.planning import PlanBuildError
+
+    @module
+    def odd(ctx: SyncContext) -> complex:
+        return 1j
+
+    @module(isolation="process")
+    def reads(ctx: SyncContext, value: complex = result_of(odd)) -> int:
+        return 1
+
+    with pytest.raises(PlanBuildError, match=r"reads .* odd.*complex"):
+        await run_in_mode(Pipeline("odd", [reads]))
 
 
 @clause("RUN-20")

@@ -484,6 +484,32 @@ async def test_children_are_kept_when_their_list_is_made_again(monkeypatch: pyte
     assert seen.states["merge"] == "succeeded"
 
 
+@clause("PLAN-58")
+async def test_a_failed_expansion_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list was wrong, somebody repairs the module that makes it, and the same plan goes on."""
+    store = Moments(World())
+    use_store(monkeypatch, store)
+    keys = ["a", "a"]
+
+    def pipeline(version: str) -> Pipeline[None]:
+        @module(version=version)
+        async def look(ctx: Context) -> list[str]:
+            return list(keys)
+
+        @module(each=result_of(look))
+        async def pack(ctx: Context, item: str) -> str:
+            return item
+
+        return Pipeline("each", [pack], options=Options(keep_going=True))
+
+    assert (await run_in_mode(pipeline("1"))).states["pack"] == "failed/expansion_failed"
+    assert (await run_in_mode(pipeline("1"), earlier="resume")).states["pack"] == "failed/expansion_failed"
+    keys[1] = "b"
+    seen = await run_in_mode(pipeline("2"), earlier="resume")
+    assert seen.status == "succeeded"
+    assert set(seen.states) == {"look", "pack", "pack[a]", "pack[b]"}
+
+
 # -------------------------------------------------------------------- a store that fails
 
 

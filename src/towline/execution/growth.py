@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from towline.errors.planning import ExpansionError
 from towline.identity import digest_of
 from towline.modules.outcomes import Failed, Reason
@@ -37,15 +39,17 @@ class Growth:
             items = await self._items_of(join)
             source_digest, encode = self._encoder(join)
             tasks_now = sum(1 for task in self._plan.document.tasks if not task.join)
-            return expansion(
+            record = expansion(
                 row,
                 items,
-                seq=next_seq(),
+                seq=0,
                 source_digest=source_digest,
                 item_digest=lambda item: digest_of(encode(item)),
                 tasks_now=tasks_now,
                 max_tasks=self._max_tasks,
             )
+            # Numbered only now: a number that is given out and not written is a gap in the journal (PLAN-22).
+            return msgspec.structs.replace(record, seq=next_seq())
         except ExpansionError as error:
             reason = Reason(code="expansion_failed", text=str(error))
             return Failed(record_of(error), task_id=row.id, reason=reason)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from towline.errors.declaration import DeclarationError, TargetLoadError
-from towline.errors.values import ValueTravelError
+from towline.errors.values import ResultTypeError, ValueTravelError
 from towline.execution.limits import ModuleRules, RunLimits
 from towline.execution.options import Options, default_parallelism, node_cores
 from towline.execution.taskrun import ModuleKind, Place
@@ -173,7 +173,7 @@ def _problems(spec: ModuleSpec, options: Options, *, must_travel: bool) -> Itera
         try:
             codec_of(spec)
         except ValueTravelError as error:
-            yield f"{spec.name}: {error}{where}"
+            yield f"{error}{where}"
     if settings.isolation == "process" and not must_travel:
         yield from _unreadable_inputs(spec, where)
 
@@ -198,7 +198,10 @@ def codec_of(spec: ModuleSpec) -> Codec:
     """
     from towline.serialization.codec import codec_for
 
-    return codec_for(spec.result_type)
+    try:
+        return codec_for(spec.result_type)
+    except ResultTypeError as error:
+        raise error.for_module(spec.name) from error.__cause__
 
 
 def kinds_of(
