@@ -59,7 +59,9 @@ class SelectionError(TowlineError):
         self.problems = problems
 
     def __str__(self) -> str:
-        return "; ".join(self.problems[:SHOWN]) + ". Nothing ran; `towline plan` lists what there is."
+        text = "; ".join(self.problems[:SHOWN])
+        end = "" if text.endswith("?") else "."
+        return f"{text}{end} Nothing ran; `towline plan` lists what there is."
 
 
 class PlanMissingError(TowlineError):
