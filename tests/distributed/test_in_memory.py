@@ -72,3 +72,13 @@ def test_a_run_gives_the_same_with_any_number_of_workers(workers: int) -> None:
     assert codes == [0] * workers
     said = [event.data["text"] for event in events if event.kind == "log"]
     assert {"scaling by 10", "scaling by 100"} <= set(said)
+
+
+@clause("DIST-01", "COORD-C87")
+def test_a_coordinator_in_the_options_makes_a_master() -> None:
+    """A factory of the user's own goes in as it is; nothing else is needed."""
+    made = MemoryCoordinators()
+    options = Options(state="memory:", parallelism=2, coordinator=made)
+    report = run_virtual(Pipeline("spread", [total], options=options).run())
+    assert report.outcome_of(total).value == 6 * 110 + 14
+    assert made.run(report.run_id).state.completed

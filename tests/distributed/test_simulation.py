@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from towline.coordination.records import FeedEntry
 
-SEEDS = int(os.environ.get("TOWLINE_TEST_SIMULATIONS", "150"))
+SEEDS = int(os.environ.get("TOWLINE_TEST_SIMULATIONS", "100"))
 """1,000 in CI, 20,000 on request."""
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-BEATS_PER_TIMEOUT = 3
-"""Heartbeats within one worker timeout when that is shorter than usual."""
-
 
 def together_flags(function: F) -> F:
     """How this process takes part in a run of several."""
@@ -39,7 +36,7 @@ def distributed_of(
     Raises:
         ConfigurationError: They contradict each other.
     """
-    from towline.distributed.options import DistributedOptions, parse_instance
+    from towline.distributed.options import options_from, parse_instance
 
     coordinator = given.get("coordinator") or environ.get("TOWLINE_COORDINATOR") or options.coordinator
     instance = given.get("instance") or environ.get("TOWLINE_INSTANCE")
@@ -48,15 +45,7 @@ def distributed_of(
             raise ConfigurationError("coordinator", "missing", "no flag or variable", "name it with --coordinator URL")
         return None
     index, total = parse_instance(instance) if instance else (None, 1)
-    return DistributedOptions(
-        coordinator=coordinator,
-        role=role,  # type: ignore[arg-type]
-        index=index,
-        total=total,
-        worker_timeout_s=options.worker_timeout_s,
-        master_timeout_s=options.master_timeout_s,
-        heartbeat_interval_s=min(5.0, options.worker_timeout_s / BEATS_PER_TIMEOUT),
-    )
+    return options_from(options, coordinator=coordinator, role=role, index=index, total=total)
 
 
 def take_part(

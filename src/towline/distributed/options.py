@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -14,6 +14,8 @@ from towline.errors.configuration import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
+
+    from towline.execution.options import Options
 
 
 Role = Literal["master", "worker"]
@@ -83,6 +85,21 @@ class DistributedOptions(msgspec.Struct, frozen=True, kw_only=True):
     def master_lease_s(self) -> float:
         """How long a master keeps the run without a beat."""
         return 3 * self.heartbeat_interval_s
+
+
+BEATS_PER_TIMEOUT = 3
+"""Heartbeats within one worker timeout when that is shorter than usual."""
+
+
+def options_from(options: Options, **more: Any) -> DistributedOptions:
+    """Return distributed options with what the run's own options say of it."""
+    fields: dict[str, Any] = {
+        "coordinator": options.coordinator,
+        "worker_timeout_s": options.worker_timeout_s,
+        "master_timeout_s": options.master_timeout_s,
+        "heartbeat_interval_s": min(5.0, options.worker_timeout_s / BEATS_PER_TIMEOUT),
+    }
+    return DistributedOptions(**{**fields, **more})
 
 
 def parse_instance(text: str) -> tuple[int, int]:

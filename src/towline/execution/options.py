@@ -78,7 +78,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dry_commands: bool = False
     secret_in_result: Literal["warn", "fail"] = "warn"
     ci_commands: Literal["defuse", "pass"] = "defuse"
-    coordinator: str | None = None
+    coordinator: Any = None
+    """A URL, or a factory of your own (``coordination.contract.CoordinatorFactory``): tasks go to workers (DIST-01)."""
     state: str | None = None
     control: str | None = None
     worker_timeout_s: float = 30.0

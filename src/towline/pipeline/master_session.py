@@ -26,6 +26,7 @@ from towline.distributed.dispatch import Dispatch
 from towline.distributed.factories import factory_of
 from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThread
 from towline.distributed.master import Master
+from towline.distributed.options import options_from
 from towline.distributed.outcomes import record_of_outcome
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from towline.distributed.options import DistributedOptions
     from towline.execution.engine import Engine
     from towline.execution.limits import RunLimits
+    from towline.execution.run_request import RunRequest
     from towline.execution.taskrun import TaskRun
 
 NO_BOUND = 1_000_000
@@ -311,6 +313,13 @@ class MasterSession(Session):
         """End the run: it is another master's now, or nobody can be reached (DIST-56)."""
         self._lost = error
         self.engine.break_down(error)  # type: ignore[attr-defined]
+
+
+def as_master(request: RunRequest) -> RunRequest:
+    """Return the request with its distributed options, those of the run's own options where it has none (DIST-01)."""
+    if request.distributed is not None:
+        return request
+    return msgspec.structs.replace(request, distributed=options_from(request.options))
 
 
 def is_memory(coordinator: object) -> bool:
