@@ -131,7 +131,7 @@ def read(ctx: SyncContext) -> int:
 
 @module
 def build(ctx: SyncContext, count: int = result_of(read)) -> int:
-    raise ValueError("boom")
+    raise ValueError("boom " + chr(27) + "[31mred")
 
 pipeline = Pipeline("shown", [build])
 """
@@ -195,6 +195,7 @@ def test_the_live_view_without_colour_and_unicode(tmp_path: Path) -> None:
     assert code == 1
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", written)
     assert written.isascii()
+    assert "boom \\x1b[31mred" in written, "text of a body does not colour the terminal"
     assert "reading ?" in written
 
 

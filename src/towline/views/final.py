@@ -40,7 +40,7 @@ def final_lines(report: RunReport, width: int, *, with_log: bool = True, every_t
     lines = ["", *_table(report, width, every_task=every_task), ""]
     lines += _failures(report, width, with_log=with_log)
     lines += _blocked(report, width)
-    lines += [clipped(f"warning: {warning}", max(width, 40)) for warning in report.warnings]
+    lines += [f"warning: {warning}" for warning in report.warnings]
     lines.append(_verdict(report))
     if report.path:
         lines.append(f"report: {report.path}")

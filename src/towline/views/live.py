@@ -15,7 +15,7 @@ from towline.views.drawing import ROWS_SHOWN, drawing
 from towline.views.final import final_lines
 from towline.views.plain import clock_of, reconciled_lines
 from towline.views.screen import Screen, advance
-from towline.views.streams import fitted, silence
+from towline.views.streams import fitted, harmless, silence
 from towline.views.words import clipped
 
 if TYPE_CHECKING:
@@ -142,6 +142,9 @@ class LiveConsole:
         return Group(*(self._fitted(line) for line in lines))
 
     def _fitted(self, line: Text) -> Text:
+        """Leave nothing in a line that the terminal cannot show, or would obey."""
+        if not line.plain.isprintable():
+            line.plain = harmless(line.plain)
         if not line.plain.isascii():
             line.plain = fitted(line.plain, self._console.encoding)
         return line
