@@ -178,10 +178,10 @@ class Pipeline(Generic[Params]):
         try:
             target = target_of(self, self.program.module_name)
             session_class: type[Session] = Session
-            if request.distributed is not None:
-                from towline.pipeline.master_session import MasterSession
+            if request.distributed is not None or request.options.coordinator is not None:
+                from towline.pipeline.master_session import MasterSession, as_master
 
-                session_class = MasterSession
+                request, session_class = as_master(request), MasterSession
             elif request.options.backend is not None:
                 from towline.pipeline.backend_session import BackendSession
 
