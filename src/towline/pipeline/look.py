@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from towline.execution.forecast import eta
 from towline.pipeline.program import limits_of, rules_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from towline.execution.forecast import Eta
+    from towline.execution.limits import ModuleRules
     from towline.pipeline.session import Session
 
 
@@ -17,8 +19,8 @@ class SessionLook:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._rules = rules_of(session.built.specs)
         self._limits = limits_of(session.request.options)
+        self._rules: Mapping[str, ModuleRules] | None = None
 
     def waits_for(self, task: str) -> str:
         """Say what a task waits for; empty if it does not wait, or is not in the plan."""
@@ -28,7 +30,11 @@ class SessionLook:
 
     def eta(self) -> Eta:
         """Simulate the open tasks, from how long the running ones have run."""
+        from towline.execution.forecast import eta
+
         session = self._session
+        if self._rules is None:  # plain consoles never ask
+            self._rules = rules_of(session.built.specs)
         now = session.clock.now()
         elapsed_s = {
             run.position: max(0.0, now - run.started_at) for run in session.runs.values() if run.started_at is not None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,7 +32,7 @@ from towline.execution.values import Values
 from towline.execution.watchdog import Watchdog
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
-from towline.pipeline.look import SessionLook
+from towline.pipeline.garbage import collections_paused
 from towline.pipeline.opening import artifact_store
 from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of, secrets_of
 from towline.pipeline.signals import Signals
@@ -42,7 +40,7 @@ from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from towline.artifacts.store import ArtifactStore
     from towline.execution.cached import CachedRuns
@@ -280,6 +278,7 @@ class Session:
             await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
         self.events.subscribe(feeds.take)
         if self.request.look is not None:
+            
             self.request.look(SessionLook(self))
         self._announce()
         await self.folder.flush()  # whoever comes after a crash finds the plan in the log
@@ -458,7 +457,6 @@ async def run_session(
     Raises:
         TowlineError: Nothing ran, or state was lost (exit 4).
     """
-    from towline.pipeline.closing import finished_report
     from towline.pipeline.opening import open_run
 
     clock = clock or SystemClock()
@@ -480,6 +478,8 @@ async def run_session(
             await session.record_end(status)
         finally:
             await session.close()
+        from towline.pipeline.closing import finished_report  # the first task need not wait for the report's code
+
         report = await finished_report(session, status, started_at, clock.monotonic() - started)
         session.tell_end(report)
         await session.folder.flush()
@@ -489,15 +489,3 @@ async def run_session(
     if session.was_cancelled:
         raise asyncio.CancelledError
     return report, session.ended_tasks.root_error()
-
-
-@contextmanager
-def collections_paused() -> Iterator[None]:
-    """Hold the garbage collector while a plan is built: that makes no garbage, and each collection walks all of it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
