@@ -278,7 +278,8 @@ class Session:
             await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
         self.events.subscribe(feeds.take)
         if self.request.look is not None:
-            
+            from towline.pipeline.look import SessionLook
+
             self.request.look(SessionLook(self))
         self._announce()
         await self.folder.flush()  # whoever comes after a crash finds the plan in the log
