@@ -189,9 +189,16 @@ if not TYPE_CHECKING:
         home = _HOME_OF.get(name)
         if home is None:
             raise AttributeError(f"module 'towline' has no attribute {name!r}")
+        import gc
         from importlib import import_module
 
-        found = globals()[name] = getattr(import_module(f"towline.{home}"), name)
+        was_enabled = gc.isenabled()
+        gc.disable()  # loading drops nothing: each of a dozen collections would walk all of it for no gain
+        try:
+            found = globals()[name] = getattr(import_module(f"towline.{home}"), name)
+        finally:
+            if was_enabled:
+                gc.enable()
         return found
 
     def __dir__() -> list[str]:

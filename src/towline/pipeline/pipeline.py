@@ -11,6 +11,7 @@ from towline.execution.run_request import RunRequest
 from towline.identity import MODULE_NAME, suggestion
 from towline.modules.kinds import is_module
 from towline.modules.reference import spec_of
+from towline.pipeline.garbage import collections_paused
 from towline.pipeline.program import Program, file_of_caller, module_of_caller
 
 if TYPE_CHECKING:
@@ -133,14 +134,16 @@ class Pipeline(Generic[Params]):
             RunningLoopError: Called inside a running loop: await :meth:`run` there.
             TargetLoadError: Called while the file is being loaded as a target (MOD-26).
         """
-        from towline.pipeline.entry import refuse_inner_loop, run_blocking
+        with collections_paused():
+            from towline.pipeline.entry import refuse_inner_loop, run_blocking
 
         refuse_inner_loop("run_sync()")
         return run_blocking(self.run(params))
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Be this pipeline's command line: ``run`` (default), ``plan``, ``check``, ``resume``. Ends by ``SystemExit``."""
-        from towline.pipeline.entry import refuse_inner_loop
+        with collections_paused():
+            from towline.pipeline.entry import refuse_inner_loop
 
         refuse_inner_loop("main()")
         from towline.cli.main import pipeline_main
@@ -172,7 +175,9 @@ class Pipeline(Generic[Params]):
         if self._active:
             raise RunActiveError(self.name)
         from towline.modules.target import target_of
-        from towline.pipeline.session import Session, run_session
+
+        with collections_paused():
+            from towline.pipeline.session import Session, run_session
 
         self._active = True
         try:
