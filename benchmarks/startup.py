@@ -44,9 +44,6 @@ if __name__ == "__main__":
     sys.exit(pipeline.run_sync().exit_code)
 """
 
-INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""The environment of both sides: byte code is kept, as that of an installed package is."""
-
 LOAD_PLAN = "import json, sys; json.loads(open(sys.argv[1], 'rb').read())"
 
 
@@ -60,9 +57,7 @@ def environment() -> dict[str, str]:
 def seconds_of(argv: list[str], *, exit_code: int = 0) -> float:
     """Run a process to its end; return how long that took."""
     started = time.monotonic()
-    done = subprocess.run(
-        argv, env=environment(), capture_output=True, text=True, check=False, timeout=120, env=INSTALLED
-    )
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False, timeout=120)
     taken = time.monotonic() - started
     if done.returncode != exit_code:
         sys.exit(f"{argv} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -82,7 +77,6 @@ def start_pair(folder: Path, number: int) -> tuple[float, float]:
         text=True,
         check=True,
         timeout=60,
-        env=INSTALLED,
     )
     # The body says when it began, on the same monotonic clock.
     return bare, float(done.stdout.split()[-1]) - started
