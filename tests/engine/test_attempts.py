@@ -379,3 +379,30 @@ async def test_value_of_a_body_is_kept_when_nothing_is_asked() -> None:
 
     seen = await run_in_mode(Pipeline("fine", [fine]))
     assert isinstance(seen.outcome(fine), Succeeded)
+
+
+@clause("SER-12")
+async def test_very_deep_errors_are_shown_as_far_as_makes_sense() -> None:
+    """An error that wraps an error that wraps an error must not break the engine in place of the body."""
+
+    @module
+    async def chain(ctx: Context) -> None:
+        error: BaseException | None = None
+        for number in range(2_000):
+            outer = ValueError(number)
+            outer.__cause__ = error
+            error = outer
+        assert error is not None
+        raise error
+
+    @module
+    async def groups(ctx: Context) -> None:
+        error: Exception = ValueError("innermost")
+        for _ in range(2_000):
+            error = ExceptionGroup("group", [error])
+        raise error
+
+    seen = await run_in_mode(Pipeline("deep", [chain, groups], options=Options(keep_going=True)))
+    assert {failure.error_type for failure in seen.report.failures} == {"ValueError", "ExceptionGroup"}
+    assert all("cut" in failure.traceback for failure in seen.report.failures)
+    assert len(seen.report.failures[0].traceback) < 200_000

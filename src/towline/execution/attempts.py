@@ -23,6 +23,7 @@ from towline.serialization.exceptions import record_of
 from towline.serialization.plain import check_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from random import Random
 
     from towline.clock import Clock
@@ -267,12 +268,19 @@ def _uncancel() -> None:
 
 
 def _only_cancellations(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_only_cancellations(member) for member in error.exceptions)
-    return isinstance(error, asyncio.CancelledError)
+    return all(isinstance(member, asyncio.CancelledError) for member in _members(error))
 
 
 def _holds_interrupt(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(_holds_interrupt(member) for member in error.exceptions)
-    return isinstance(error, KeyboardInterrupt)
+    return any(isinstance(member, KeyboardInterrupt) for member in _members(error))
+
+
+def _members(error: BaseException) -> Iterator[BaseException]:
+    """Give the errors in a group, or the one that it is; groups may lie in groups to any depth."""
+    todo = [error]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+        else:
+            yield one

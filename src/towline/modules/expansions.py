@@ -72,10 +72,11 @@ def axes_of(declaring: Declaring, value: object) -> Mapping[str, Sequence[object
             declaring.refuse("matrix", axis, "the name of an axis is a Python identifier other than item and ctx")
         if not isinstance(values, (list, tuple)) or not values:
             declaring.refuse("matrix", {axis: values}, "an axis is a list or tuple with at least one value")
-        texts = [str(one) for one in values]
-        for text in texts:
-            if texts.count(text) > 1:
+        seen: set[str] = set()
+        for text in map(str, values):
+            if text in seen:
                 declaring.refuse(
                     "matrix", {axis: values}, f"the values of an axis differ as text, {text!r} is there twice"
                 )
+            seen.add(text)
     return {axis: tuple(values) for axis, values in value.items()}
