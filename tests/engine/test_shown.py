@@ -92,6 +92,30 @@ async def test_plan_of_a_resume_shows_what_is_kept(tmp_path: Path) -> None:
     assert files_below(tmp_path) == before
 
 
+@clause("RUN-22")
+def test_check_warns_of_a_limit_that_cannot_be_enforced() -> None:
+    """Before the night, not after it: a thread that hangs at its timeout goes on working."""
+
+    @module(timeout=5)
+    def thread(ctx: SyncContext) -> None: ...
+
+    @module(timeout=5, isolation="process")
+    def process(ctx: SyncContext) -> None: ...
+
+    @module(timeout=5)
+    async def awaits(ctx: Context) -> None: ...
+
+    @module
+    def unlimited(ctx: SyncContext) -> None: ...
+
+    pipeline = Pipeline("limits", [thread, process, awaits, unlimited])
+    problems, warnings = pipeline.check_for(RunRequest(options=pipeline.program.options))
+    assert problems == []
+    assert len(warnings) == 1
+    assert warnings[0].startswith("thread has timeout=5")
+    assert 'isolation="process"' in warnings[0]
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> list[tuple[tuple[int, ...], bool, int]]:
     """Tasks as (needs, is skipped, seconds); each needs some of those before it."""

@@ -165,7 +165,17 @@ def problems_of(program: Program, request: RunRequest) -> tuple[list[str], list[
         return sorted(error.problems), []
     except TowlineError as error:
         return [str(error)], []
-    return [], sorted(_pairs_that_skip(built))
+    return [], sorted([*_pairs_that_skip(built), *_timeouts_of_threads(built)])
+
+
+def _timeouts_of_threads(built: BuiltPlan) -> list[str]:
+    """Warn of a limit that somebody set on a body which cannot be ended at it (RUN-22)."""
+    return [
+        f"{spec.name} has timeout={spec.settings.timeout_s:g} and runs in a thread, which cannot be killed: at its "
+        f'timeout it is given up, and may go on working. isolation="process" ends it.'
+        for spec in built.specs.values()
+        if spec.sync and spec.settings.isolation != "process" and spec.settings.timeout_s
+    ]
 
 
 def _pairs_that_skip(built: BuiltPlan) -> list[str]:
