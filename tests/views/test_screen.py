@@ -92,7 +92,7 @@ def test_golden_screen_of_80_columns() -> None:
         "x import.flights             failed     3.0 s  ValueError: no airport SJU",
         ". report                     pending    waits for import.flights",
         "export 1/1 > [import 1/3]",
-        "flights 2/4  10 s  left at least 14 s (1 unknown)  1 succeeded, 1 failed, 1 run…",
+        "flights 2/4  10 s  left at least 14 s (1 unknown)  1 succeeded, 1 failed, 1 …",
     ]
 
 
@@ -106,6 +106,14 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     screen.rows["report"].id = "report[" + "x" * 120 + "]"
 
     assert max(len(line) for line in drawn(screen, width, eta="14 s")) <= width
+
+
+@clause("CTL-24")
+def test_the_last_line_has_room_for_what_a_terminal_echoes() -> None:
+    """``^C`` behind a full last line wrapped it, and a torn row stayed on the screen (seen on a real terminal)."""
+    lines = drawn(folded(move()), 60, eta="at least 14 s (1 unknown)")
+
+    assert len(lines[-1]) <= 57
 
 
 @clause("CTL-16")

@@ -18,6 +18,9 @@ ROWS_SHOWN = 50
 
 FAILED_SHOWN = 5
 BAR_WIDTH = 20
+ECHO_WIDTH = 3
+"""Left free in the last line, where a terminal echoes ``^C``: if that wrapped, the next redraw would be torn."""
+
 STYLES = {
     "running": "cyan",
     "succeeded": "green",
@@ -164,4 +167,4 @@ def _footer(screen: Screen, now: str, width: int, eta: str) -> Text:
         f"{blocking} blocking findings" if blocking else "",
         screen.run_id,
     ]
-    return Text(clipped("  ".join(part for part in parts if part), width), "bold")
+    return Text(clipped("  ".join(part for part in parts if part), width - ECHO_WIDTH), "bold")
