@@ -52,7 +52,10 @@ class Doors:
     @asynccontextmanager
     async def open_step(self, attempt: Attempt, name: str, result: Any) -> AsyncIterator[Step[Any]]:
         self.asked.append(("open_step", attempt.task_id, name, result))
-        step: Step[Any] = Step(name, done=name in self.steps, value=self.steps.get(name))
+        step: Step[Any] = Step(attempt.task_id, name, has_value=True)
+        if name in self.steps:
+            step.done = True
+            step.set(self.steps[name])
         yield step
         self.steps[name] = step.value
 
