@@ -90,3 +90,11 @@ async def isolated(ctx: Context) -> int:
 
 killing = Pipeline("killing", [killed])
 isolating = Pipeline("isolating", [isolated])
+
+
+@module
+async def where(ctx: Context) -> int:
+    return os.getpid()
+
+
+whereabouts = Pipeline("whereabouts", [where])
