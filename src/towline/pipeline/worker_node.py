@@ -32,7 +32,7 @@ from towline.modules.doors import Attempt
 from towline.pipeline.opening import artifact_store
 from towline.pipeline.program import kinds_of, secrets_of
 from towline.planning.live import LivePlan
-from towline.planning.records import PlanDocument, PlannedTask
+from towline.planning.records import FINAL_STATES, PlanDocument, PlannedTask
 from towline.serialization.exceptions import record_of
 
 if TYPE_CHECKING:
@@ -261,6 +261,10 @@ class WorkerNode:
             task_id, dependency.module or "", dependency.key, dependency.parent, dependency.item, None
         )
         if position in self.values.outcomes:
+            return
+        if dependency.state not in FINAL_STATES:
+            # A gate that blocks has run and is pending again: its outcome does not count (PLAN-51, PLAN-52).
+            self._plan.document.tasks[position].reason = "blocked"
             return
         fetching = self._fetched.get(task_id)
         if fetching is None:

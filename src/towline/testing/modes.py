@@ -1,7 +1,8 @@
 """One pipeline, run in several ways: every behaviour of the engine holds in each of them (TEST-11).
 
 ``local`` is a plain run; in ``strict`` every input is a decoded copy; in ``process`` every body has a process of
-its own, for which the pipeline must be a global of a file.
+its own, for which the pipeline must be a global of a file; in ``distributed`` a master does all tasks through a
+coordinator in memory, so that each task is also ``queued``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from towline.modules.outcomes import Outcome
     from towline.pipeline.pipeline import Pipeline
 
-ModeName: TypeAlias = Literal["local", "strict", "process"]
+ModeName: TypeAlias = Literal["local", "strict", "process", "distributed"]
 
 
 class SeenRun:
@@ -82,11 +83,20 @@ async def run_in_mode(
     given = RunRequest(
         options=msgspec.structs.replace(options, **changes),
         isolate_all=mode == "process",
+        distributed=_together() if mode == "distributed" else None,
         watchers=(events.extend, *request.pop("watchers", ())),
         **request,
     )
     report, cause = await pipeline.run_for(given, clock)
     return SeenRun(report, cause, events)
+
+
+def _together() -> Any:
+    """A master that does all tasks itself, through a coordinator in memory (DIST-30)."""
+    from towline.coordination.memory import MemoryCoordinators
+    from towline.distributed.options import DistributedOptions
+
+    return DistributedOptions(coordinator=MemoryCoordinators(), registration_timeout_s=60.0)
 
 
 def in_modes(*modes: ModeName) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
