@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import kernels
 import numpy as np
 
+import kernels
 from towline.offload import AgentOptions, Cluster, InProcessFabric, OffloadOptions, Runtime, TcpTransport, WorkerAgent
 from towline.offload.registry import DEFAULT_REGISTRY
 
@@ -27,14 +27,19 @@ Row = tuple[str, float, str, float | None, str]
 """What, value, unit, ratio to the yardstick, bar."""
 
 
+def start_worker(endpoint: str, *flags: str) -> subprocess.Popen[bytes]:
+    """Start a worker process with the kernels of this benchmark."""
+    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE)])
+    command = [sys.executable, "-m", "towline.offload.worker", str(HERE / "kernels.py"), "--master", endpoint, *flags]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+
+
 @asynccontextmanager
 async def with_worker(**options: Any) -> AsyncIterator[tuple[Runtime, Cluster]]:
     """Have one worker process on this host."""
     settings = OffloadOptions(min_offload_bytes=0, **options)
-    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE)])
     async with Runtime(options=settings) as runtime, runtime.cluster(TcpTransport.listen("127.0.0.1:0")) as cluster:
-        command = [sys.executable, "-m", "towline.offload.worker", str(HERE / "kernels.py"), "--master", cluster.endpoint]
-        worker = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+        worker = start_worker(cluster.endpoint)
         try:
             await cluster.wait_for_workers(1, timeout_s=60)
             yield runtime, cluster
@@ -98,7 +103,11 @@ async def round_trips() -> list[Row]:
     rows: list[Row] = []
     for label, nbytes, count in (("64 KiB", 1 << 16, 60), ("1 MiB", 1 << 20, 30), ("64 MiB", 1 << 26, 5)):
         raw = raw_add(nbytes, count)
-        for way, shm, shared in (("TCP", False, False), ("one copy into a segment", True, False), ("shared in place", True, True)):
+        for way, shm, shared in (
+            ("TCP", False, False),
+            ("one copy into a segment", True, False),
+            ("shared in place", True, True),
+        ):
             async with with_worker(shm=shm, inline_bytes=1 << 20) as (runtime, _):
                 arrays = [runtime.buffer(np.ones(nbytes // 8), shared=shared) for _ in range(2)]
                 out = runtime.zeros(nbytes // 8, float, shared=shared)
@@ -192,7 +201,9 @@ async def shared_in_place() -> list[Row]:
             graph = runtime.graph()
             graph.add(kernels.touch, [source], [out], place="remote")
             seconds = await timed(graph, 200)
-            rows.append((f"shared memory round trip in place, {label}", seconds * 1e6, "us", None, "<= 100 us at the transport"))
+            rows.append(
+                (f"shared memory round trip in place, {label}", seconds * 1e6, "us", None, "<= 100 us at the transport")
+            )
     return rows
 
 
@@ -202,7 +213,12 @@ async def break_even() -> list[Row]:
     cases: list[tuple[str, Any, Callable[[int], list[Any]], Callable[[int], Any]]] = [
         ("element-wise", kernels.elementwise, lambda n: [np.ones(n)], lambda n: np.zeros(n)),
         ("reduction", kernels.total, lambda n: [np.ones(n)], lambda n: np.zeros(1)),
-        ("matrix product", kernels.product, lambda n: [np.ones((int(n**0.5),) * 2)] * 1, lambda n: np.zeros((int(n**0.5),) * 2)),
+        (
+            "matrix product",
+            kernels.product,
+            lambda n: [np.ones((int(n**0.5),) * 2)] * 1,
+            lambda n: np.zeros((int(n**0.5),) * 2),
+        ),
     ]
     async with with_worker(shm=False, inline_bytes=1 << 20) as (runtime, _):
         for label, kernel, make, target in cases:
@@ -223,9 +239,9 @@ async def break_even() -> list[Row]:
                         await graph.execute()
                         samples.append(time.perf_counter() - began)
                     times[place] = min(samples)
-                if times["remote"] < times["local"] * 1.5 and kernel is kernels.product and found == float("inf"):
-                    found = float((1 << power) * 8)
-                elif times["remote"] < times["local"] and found == float("inf"):
+                if (times["remote"] < times["local"] * 1.5 and kernel is kernels.product and found == float("inf")) or (
+                    times["remote"] < times["local"] and found == float("inf")
+                ):
                     found = float((1 << power) * 8)
             rows.append((f"break-even payload over TCP, {label}", found / 1024, "KiB", None, "measured"))
     return rows

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from roles import run
 
+from roles import run
 from towline.offload import Array, GraphResult, Runtime, kernel
 
 CALLS = 64

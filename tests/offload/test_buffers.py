@@ -145,9 +145,8 @@ def test_versions_only_grow(runtime: Runtime) -> None:
     with buffer.edit() as draft:
         draft[0] = 5
         assert buffer.array[0] == 0
-    with pytest.raises(ZeroDivisionError), buffer.edit() as draft:
-        draft[0] = 6
-        raise ZeroDivisionError
+    with pytest.raises(ValueError, match="broadcast"), buffer.edit() as draft:
+        draft[:] = np.zeros(9)
 
     assert (buffer.version, buffer.array[0]) == (3, 5)
     assert [entry.made_by for entry in runtime.version_log()] == ["register", "bump", "edit"]
@@ -239,7 +238,7 @@ def test_a_state_exchanges_roles_while_a_graph_is_declared(runtime: Runtime) -> 
 @clause("OFF-201")
 def test_an_unregistered_array_cannot_go_to_a_worker(runtime: Runtime) -> None:
     """Asking for a remote run of an array without a name is a mistake, said at once."""
-    with pytest.raises(UnregisteredBufferError, match="runtime.buffer"):
+    with pytest.raises(UnregisteredBufferError, match=r"runtime\.buffer"):
         runtime.graph().add(copy, [np.zeros(4)], [np.zeros(4)], place="remote")
 
 

@@ -70,11 +70,16 @@ def test_the_demo_plays_both_roles() -> None:
     """Two processes on one host, as the guide shows: the master prints the port that it took."""
     script = str(FOLDER / "vector_add.py")
     master = subprocess.Popen(
-        [sys.executable, script, "--port", "0", "--workers", "1", "--n", "50000"], env=environment(), stdout=subprocess.PIPE, text=True
+        [sys.executable, script, "--port", "0", "--workers", "1", "--n", "50000"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert master.stdout is not None
     endpoint = master.stdout.readline().split()[-1]
-    worker = subprocess.run([sys.executable, script, "--master", endpoint], env=environment(), capture_output=True, timeout=40, check=False)
+    worker = subprocess.run(
+        [sys.executable, script, "--master", endpoint], env=environment(), capture_output=True, timeout=40, check=False
+    )
     said, _ = master.communicate(timeout=20)
 
     assert "1 offloaded" in said

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from towline.offload.actions import Close, Send, Trust
 from towline.offload.arrays import Array, bytes_of
+from towline.offload.bonds import Connect, EndAgent, StartKernel, StopKernel
 from towline.offload.pieces import Memory, Piece
 from towline.offload.ports import Links
 from towline.offload.work import Output, Runner, Work
-from towline.offload.worker_core import Connect, EndAgent, StartKernel, StopKernel, WorkerCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from towline.offload.links import Link
     from towline.offload.messages import ErrorReport
     from towline.offload.timers import TimerHandle, Timers
+    from towline.offload.worker_core import WorkerCore
+
+log = logging.getLogger("towline.offload")
+
+DEAF_AFTER_S = 2.0
+"""A pause from which on masters begin to suspect the agent (``suspect_after_s``)."""
 
 
 class AgentShell:
@@ -34,6 +41,8 @@ class AgentShell:
         self._work: dict[int, tuple[Work, Runner]] = {}
         self._tick: TimerHandle | None = None
         self._settling = False
+        self._due = 0.0
+        self._deaf: set[str] = set()
         self.stopped = False
 
     def start(self) -> None:
@@ -95,7 +104,8 @@ class AgentShell:
         self._on_end(action.code, action.reason)
 
     def _schedule(self) -> None:
-        self._tick = self.timers.call_at(self.timers.time() + self.core.tick_s, self._on_tick)
+        self._due = self.timers.time() + self.core.tick_s
+        self._tick = self.timers.call_at(self._due, self._on_tick)
 
     def _on_tick(self) -> None:
         self.timers.call_soon(self._judge)  # after what can be read has been read (OFF-621)
@@ -103,9 +113,24 @@ class AgentShell:
     def _judge(self) -> None:
         if self.stopped:
             return
+        self._tell_of_pause(self.timers.time() - self._due)
         self.core.tick(self.timers.time())
         self._schedule()
         self.settle()
+
+    def _tell_of_pause(self, pause_s: float) -> None:
+        """A kernel in a thread that kept the GIL made this agent deaf: say so once per kernel (OFF-112)."""
+        if pause_s <= DEAF_AFTER_S:
+            return
+        for work, _ in self._work.values():
+            kernel = work.kernel
+            if kernel is not None and kernel.executor == "thread" and kernel.name not in self._deaf:
+                self._deaf.add(kernel.name)
+                log.warning(
+                    "kernel %s runs in a thread and kept this agent from answering for %.1f s: declare executor='process'",
+                    kernel.name,
+                    pause_s,
+                )
 
     def _start(self, job: Job) -> None:
         function = job.function

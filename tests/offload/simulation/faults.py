@@ -74,9 +74,15 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
             )
         )
     return Plan(
-        seed=seed, calls=sizes.randint(20, 60), buffers=sizes.randint(4, 12), workers=workers, faults=faults,
-        latency_s=sizes.choice([0.0, 0.0005, 0.02]), cancels=sizes.random() < 0.1,
-        result_deadline_s=sizes.choice([None, 1.0, 3.0]), mutant=mutant,
+        seed=seed,
+        calls=sizes.randint(20, 60),
+        buffers=sizes.randint(4, 12),
+        workers=workers,
+        faults=faults,
+        latency_s=sizes.choice([0.0, 0.0005, 0.02]),
+        cancels=sizes.random() < 0.1,
+        result_deadline_s=sizes.choice([None, 1.0, 3.0]),
+        mutant=mutant,
     )
 
 
