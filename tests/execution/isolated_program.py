@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import signal
@@ -57,7 +58,8 @@ def facts(
         "stdin": sys.stdin.read(),
         "task": ctx.task_id,
         "workdir": str(ctx.workdir),
-        "asyncio": str("asyncio" in sys.modules),
+        "loaded": str({"asyncio", "towline.planning.graph"} & set(sys.modules)),
+        "collects": str(gc.isenabled()),
     }
 
 

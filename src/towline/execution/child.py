@@ -5,6 +5,7 @@ Nothing here imports asyncio unless the body is async or moves a cursor: it woul
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ class LoadedPipeline(Protocol):
 
 def main() -> None:
     """Keep a body that talks over the two descriptors named on the command line: frames, control."""
+    gc.disable()  # loading the program drops nothing: a twentieth of the start would go into looking for it
     frames, control = int(sys.argv[1]), int(sys.argv[2])
     keeper.keep(control, lambda: run_body(frames))
 
@@ -98,6 +100,7 @@ def _run(line: ChildLine, start: Start) -> msgspec.Raw:
     doors.listen_to_logging(start.log_level)
     inputs = decode_inputs(spec, specs, start.inputs, workdir)
     attempt.item = decode_item(spec, start.item_place, start.item, workdir)
+    gc.enable()
     value = _call(line, doors, spec, attempt, inputs)
     return encode_result(spec, value, workdir)
 

@@ -23,7 +23,6 @@ NOT_NEGATIVE = (
     "loop_block_warning_s",
     "worker_timeout_s",
     "master_timeout_s",
-    "process_spares",
 )
 AT_LEAST_ONE = ("parallelism", "max_abandoned", "max_tasks")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -71,7 +70,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hook_timeout_s: float = 60.0
     loop_block_warning_s: float = 1.0
     loop_block_action: Literal["exit", "warn"] | None = None
-    process_spares: int = 0
     max_abandoned: int = 8
     max_tasks: int = 100_000
     commands: Callable[..., Any] | None = None

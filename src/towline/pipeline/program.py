@@ -18,7 +18,6 @@ from towline.modules.capabilities import in_words, is_impossible
 from towline.modules.retry import Retry
 from towline.modules.spec import NO_SETTINGS, Edge, ModuleRef, ModuleSpec
 from towline.modules.versions import code_version
-from towline.planning.graph import build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,6 +88,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             PlanBuildError: Holds every problem that can be found before running.
         """
+        from towline.planning.graph import build_plan  # a child process loads the program and plans nothing
+
         return build_plan(
             self.modules,
             code_digest=code_version,

@@ -5,7 +5,6 @@ attrs and pydantic are found, not required: their classes are known by what thos
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import typing
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +47,7 @@ def form_of(cls: Any, declared: Any, path: str) -> ClassForm | None:
     """
     if issubclass(cls, msgspec.Struct):
         return _struct(cls, path)
-    if dataclasses.is_dataclass(cls):
+    if hasattr(cls, "__dataclass_fields__"):  # as ``dataclasses`` itself tells them
         return _record(cls, _dataclass_fields(cls, path), path)
     if "__attrs_attrs__" in vars(cls):
         return _record(cls, _attrs_fields(cls), path)
@@ -97,6 +96,8 @@ def _record(
 
 
 def _dataclass_fields(cls: Any, path: str) -> list[_Field]:
+    import dataclasses
+
     for name, field in vars(cls).get("__dataclass_fields__", {}).items():
         if getattr(field, "_field_type", None) is getattr(dataclasses, "_FIELD_INITVAR", ...):
             raise _unreadable(cls, path, f"Its parameter {name!r} is an InitVar, which is not kept.")
