@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test gates lint types layers format benchmarks docs requirements clean
+.PHONY: help demo test gates lint types layers format benchmarks soak-offload benchmark-offload docs requirements clean
 
 help:  ## List what can be made.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -38,6 +38,12 @@ format: $(VENV)/.ready  ## Format the code and mend what can be mended.
 
 benchmarks: $(VENV)/.ready  ## Measure against a bare TaskGroup, side by side; writes benchmarks/results/.
 	$(BIN)/python benchmarks/local.py
+
+soak-offload: $(VENV)/.ready  ## Simulate 5,000 faulty clusters, and look for each planted bug among 100 seeds.
+	TOWLINE_OFFLOAD_SEEDS=5000 TOWLINE_OFFLOAD_GATE_SEEDS=100 $(BIN)/python -m pytest -q --timeout 3600 tests/offload/test_simulated_faults.py
+
+benchmark-offload: $(VENV)/.ready  ## Measure offload beside a raw socket and a bare TaskGroup.
+	$(BIN)/python benchmarks/offload/run.py
 
 docs: $(VENV)/.ready  ## Build the documentation site into site/.
 	$(PIP) install --quiet zensical mkdocstrings-python

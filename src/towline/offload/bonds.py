@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from towline.offload.actions import Close, Send, Trust
@@ -78,7 +79,7 @@ class Bond:
         self.beat_at = now
         self.beat = 0
         self.jobs: dict[int, Job] = {}
-        self.done: dict[int, int] = {}
+        self.done: OrderedDict[int, int] = OrderedDict()
         self.incoming: dict[int, Incoming] = {}
         self.rtt_s = 0.0
         self.timers = {

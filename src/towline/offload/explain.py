@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from towline.offload.records import CallExplanation, CallNumber
@@ -27,7 +27,7 @@ class Explanations:
     """Stories of calls by number; the oldest is dropped when there are too many."""
 
     def __init__(self) -> None:
-        self._stories: dict[int, _Story] = {}
+        self._stories: OrderedDict[int, _Story] = OrderedDict()
 
     def choice(self, call: Call, left_out: dict[str, str], costs: dict[str, float], chosen: str) -> None:
         """Note a decision: who was left out and why, what the others would cost, what came of it."""
@@ -75,5 +75,5 @@ class Explanations:
         if story is None:
             story = self._stories[number] = _Story()
             if len(self._stories) > REMEMBERED_CALLS:
-                del self._stories[next(iter(self._stories))]
+                self._stories.popitem(last=False)
         return story

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from towline.offload.actions import Action, Close, Send, Tell
@@ -53,7 +54,7 @@ class MasterState:
         self._next_uid = 1
         self._next_transfer = 1
         self._landing: dict[int, list[Array]] = {}
-        self._ended: dict[int, int] = {}
+        self._ended: OrderedDict[int, int] = OrderedDict()
         self._out: list[Action] = []
         self._last_tick: float | None = None
         self._remote_since: float | None = None
@@ -138,7 +139,7 @@ class MasterState:
     def _ended_with(self, number: int, fence: int) -> None:
         self._ended[number] = fence
         while len(self._ended) > REMEMBERED_ENDS:
-            del self._ended[next(iter(self._ended))]
+            self._ended.popitem(last=False)
 
     def _forget(self, session: Session, dispatch: Dispatch) -> None:
         if session.calls.pop(dispatch.call.number, None) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from towline.offload.actions import Close, Send
@@ -51,7 +52,7 @@ class WorkerState:
         self.ended = False
         self.draining = False
         self.result_bytes = 0
-        self.executions: dict[tuple[bytes, int, int], int] = {}
+        self.executions: OrderedDict[tuple[bytes, int, int], int] = OrderedDict()
         self.rejected_frames = self.dropped_frames = 0
         self.tick_s = 0.25
 
@@ -102,7 +103,7 @@ class WorkerState:
         """Remember that a (call, fence) is over: a late duplicate of it must run nothing (OFF-611)."""
         bond.done[call] = max(fence, bond.done.get(call, 0))
         while len(bond.done) > REMEMBERED_ENDS:
-            del bond.done[next(iter(bond.done))]
+            bond.done.popitem(last=False)
 
     def _unpin(self, job: Job) -> None:
         keys, job.keys = job.keys, []
@@ -147,7 +148,7 @@ class WorkerState:
             key = (bond.run, job.call, job.fence)
             self.executions[key] = self.executions.get(key, 0) + 1
             while len(self.executions) > REMEMBERED_ENDS:
-                del self.executions[next(iter(self.executions))]
+                self.executions.popitem(last=False)
             self._out.append(StartKernel(job))
 
     def link_down(self, link: int, reason: str, now: float) -> None:
