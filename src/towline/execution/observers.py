@@ -79,7 +79,8 @@ class _Feed:
     """One observer's queue."""
 
     def __init__(self, observer: Observer, warn: Callable[[str], None]) -> None:
-        self.observer, self._warn = observer, warn
+        self.observer, self._warn, self._name = observer, warn, type(observer).__name__
+        self._raised = 0
         self._listens = type(observer).on_event is not Observer.on_event
         self._queue: deque[Event] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -102,13 +103,17 @@ class _Feed:
             try:
                 await self.observer.on_event(event)
             except Exception as error:  # noqa: BLE001 - an observer that raises is logged and kept (RUN-07)
-                self._warn(f"the observer {type(self.observer).__name__} raised at {event.kind}: {error}")
+                self._raised += 1
+                if self._raised == 1:  # the warning is an event as well: one for each would go on for ever
+                    self._warn(f"the observer {self._name} raised at {event.kind}: {error}")
 
     async def finish(self) -> None:
         if self._task is not None:
             await self._task
+        if self._raised > 1:
+            self._warn(f"the observer {self._name} raised at {self._raised} events")
         if self._dropped:
-            self._warn(f"the observer {type(self.observer).__name__} was too slow: {self._dropped} events left out")
+            self._warn(f"the observer {self._name} was too slow: {self._dropped} events left out")
 
     def stop(self) -> None:
         if self._task is not None:
