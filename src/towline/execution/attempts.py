@@ -217,7 +217,9 @@ class Attempts:
         )
         run.error = error
         record = record_of(error, self._worker_id)
-        return TimedOut(record, abandoned=run.abandoned, reason=Reason(code="timeout", text=str(error)), **self.facts(run))
+        return TimedOut(
+            record, abandoned=run.abandoned, reason=Reason(code="timeout", text=str(error)), **self.facts(run)
+        )
 
     def _failed(self, run: TaskRun, error: BaseException) -> Failed:
         run.error = error

@@ -17,7 +17,7 @@ from towline.execution.report import (
     here,
     peak_and_mean,
 )
-from towline.modules.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
+from towline.modules.outcomes import Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
 from towline.pipeline.durations import forget_old_runs, log_tail, previous_of, read_heads, write_report
 from towline.serialization.error_text import format_record
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from towline.pipeline.session import Session
     from towline.planning.records import PlannedTask
     from towline.serialization.errors_record import ErrorRecord
-
-_ABANDONABLE = (TimedOut, Cancelled)
 
 
 async def finished_report(session: Session, status: str, started_at: float, duration_s: float) -> RunReport:
@@ -130,7 +128,7 @@ def _task_report(
         origin=origin,
         gate=row.gate,
         ignored=row.ignored,
-        abandoned=type(outcome) in _ABANDONABLE and outcome.abandoned,
+        abandoned=getattr(outcome, "abandoned", False),
         attempts=row.attempts,
         worker_id=row.worker,
         duration_s=duration,

@@ -180,12 +180,10 @@ def _timeouts_of_threads(built: BuiltPlan) -> list[str]:
 
 def _pairs_that_skip(built: BuiltPlan) -> list[str]:
     """Warn of results that are read of a module whose failure is ignored: the reader would be skipped (MOD-14)."""
-    found: list[str] = []
-    for spec in built.specs.values():
-        for edge in spec.edges:
-            if edge.use == "value" and isinstance(edge.to, ModuleRef) and edge.to.spec.settings.ignore_failure:
-                found.append(
-                    f"{spec.name} reads result_of({edge.to.name}), whose failure is ignored: {spec.name} would "
-                    f"be skipped then. Read maybe_result_of or outcome_of."
-                )
-    return found
+    return [
+        f"{spec.name} reads result_of({edge.to.name}), whose failure is ignored: {spec.name} would "
+        f"be skipped then. Read maybe_result_of or outcome_of."
+        for spec in built.specs.values()
+        for edge in spec.edges
+        if edge.use == "value" and isinstance(edge.to, ModuleRef) and edge.to.spec.settings.ignore_failure
+    ]
