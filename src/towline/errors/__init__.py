@@ -28,6 +28,26 @@ if TYPE_CHECKING:
         NothingHereError,
         UnknownNameError,
     )
+    from towline.errors.coordination import (
+        BackendContractError,
+        CoordinationError,
+        CoordinatorClosedError,
+        CoordinatorLostError,
+        LeaseLostError,
+        MasterAliveError,
+        MasterLostError,
+        MasterReplacedError,
+        ProgramMismatchError,
+        RecordRefusedError,
+        RunIdUsedError,
+        RunUnknownError,
+        SessionEndedError,
+        SessionReplacedError,
+        TaskUnroutableError,
+        TooFewWorkersError,
+        TooManyRequirementsError,
+        WorkerIdTakenError,
+    )
     from towline.errors.cursors import (
         CursorCorruptError,
         CursorOrderError,
@@ -106,6 +126,12 @@ _HOMES = {
     "artifacts": "ArtifactCorruptError ArtifactError ArtifactMissingError ArtifactPackError UnsafeArchiveError",
     "commands": "CommandFailedError CommandNotFoundError CommandTimeoutError UnsafeArgumentError",
     "configuration": "AmbiguousNameError CancelError ConfigurationError NothingHereError UnknownNameError",
+    "coordination": (
+        "BackendContractError CoordinationError CoordinatorClosedError CoordinatorLostError LeaseLostError "
+        "MasterAliveError MasterLostError MasterReplacedError ProgramMismatchError RecordRefusedError "
+        "RunIdUsedError RunUnknownError SessionEndedError SessionReplacedError TaskUnroutableError "
+        "TooFewWorkersError TooManyRequirementsError WorkerIdTakenError"
+    ),
     "cursors": (
         "CursorCorruptError CursorOrderError CursorStageError IdMapConflictError QueryChangedError "
         "StepReusedError StepValueError"
@@ -140,6 +166,7 @@ __all__ = [
     "ArtifactError",
     "ArtifactMissingError",
     "ArtifactPackError",
+    "BackendContractError",
     "BufferBusyError",
     "BufferReleasedError",
     "BufferTypeError",
@@ -148,6 +175,9 @@ __all__ = [
     "CommandNotFoundError",
     "CommandTimeoutError",
     "ConfigurationError",
+    "CoordinationError",
+    "CoordinatorClosedError",
+    "CoordinatorLostError",
     "CursorCorruptError",
     "CursorOrderError",
     "CursorStageError",
@@ -167,6 +197,10 @@ __all__ = [
     "KernelDeclarationError",
     "KernelFailedError",
     "KernelTimeoutError",
+    "LeaseLostError",
+    "MasterAliveError",
+    "MasterLostError",
+    "MasterReplacedError",
     "ModuleTimeoutError",
     "NothingHereError",
     "OffloadError",
@@ -181,13 +215,17 @@ __all__ = [
     "PlanOwnedError",
     "PlanTooLargeError",
     "ProcessDiedError",
+    "ProgramMismatchError",
     "QueryChangedError",
     "RealTimeError",
+    "RecordRefusedError",
     "RemoteModuleError",
     "ResultCorruptError",
     "ResultTooLargeError",
     "ResultTypeError",
     "RetryableKernelError",
+    "RunIdUsedError",
+    "RunUnknownError",
     "SchedulerStuckError",
     "SchemaTooNewError",
     "SecretError",
@@ -196,6 +234,8 @@ __all__ = [
     "SecretTravelError",
     "SelectionError",
     "SerializationError",
+    "SessionEndedError",
+    "SessionReplacedError",
     "SignalPointError",
     "StateError",
     "StateLostError",
@@ -204,7 +244,10 @@ __all__ = [
     "StepReusedError",
     "StepValueError",
     "TargetLoadError",
+    "TaskUnroutableError",
+    "TooFewWorkersError",
     "TooManyAbandonedError",
+    "TooManyRequirementsError",
     "TowlineError",
     "UndeclaredDependencyError",
     "UnfinishedPlanError",
@@ -218,6 +261,7 @@ __all__ = [
     "ValueTravelError",
     "VersionConflictError",
     "VirtualDeadlockError",
+    "WorkerIdTakenError",
 ]
 
 if not TYPE_CHECKING:
