@@ -73,6 +73,7 @@ def test_a_blocked_run_says_what_to_do() -> None:
 
     lines = final_lines(report(gate, status="blocked"), 80)
 
+    assert lines[1] == "check  BLOCKED                 2 findings"
     assert "blocked: check - 2 findings" in lines
     assert any("--resume" in line for line in lines)
 

@@ -305,6 +305,15 @@ def test_lone_surrogates_are_shown_as_escapes() -> None:
     assert harmless("a\ud800b") == "a\\ud800b"
 
 
+def test_a_gate_that_found_something_is_called_blocked() -> None:
+    """It is pending for the plan; the operator who must act looks for another word."""
+    scene = Scene().begin(planned("check", gate=True))
+    scene.running(1, "check")
+    scene.ended(2, "check", "pending", reason="blocked", reason_text="1 blocking finding: airport.missing")
+
+    assert shown(scene)[-1] == "10:00:02 check blocked - 1 blocking finding: airport.missing"
+
+
 @clause("PLAN-35")
 def test_what_a_resume_does_with_each_task_is_on_the_screen() -> None:
     """After an edit the operator sees what is kept and what starts over before it happens."""

@@ -109,9 +109,9 @@ def show_run(run: str, task: str | None, state: str | None, *, as_json: bool) ->
 
 def _show_unreported(run: str, state: str | None, *, as_json: bool) -> bool:
     """Show a run that is running, or died before its report; says whether it was one."""
-    for root in roots(state):
-        reports, _ = read_reports(root)
-        newest = max((report.started_at for report in reports), default="")
+    reported = {root: read_reports(root)[0] for root in roots(state)}
+    newest = max((report.started_at for reports in reported.values() for report in reports), default="")
+    for root, reports in reported.items():
         found = _unreported(root, {report.run_id for report in reports})
         if not found or (found[0]["run_id"] != run and not (run == "latest" and found[0]["started_at"] > newest)):
             continue

@@ -16,11 +16,13 @@ _CODES = {
     "TIMED OUT": "\x1b[1;31m",
     "succeeded": "\x1b[32m",
     "ok": "\x1b[32m",
+    "blocked": "\x1b[1;33m",
+    "BLOCKED": "\x1b[1;33m",
     "skipped": "\x1b[33m",
     "cancelled": "\x1b[33m",
 }
-_TRANSITION = re.compile(r"(\d\d:\d\d:\d\d \S.*? )(failed|timed out|succeeded|skipped|cancelled)\b")
-_TABLE = re.compile(r"(\S.*?  )(FAILED|TIMED OUT|ok|skipped|cancelled)(?=  |$)")
+_TRANSITION = re.compile(r"(\d\d:\d\d:\d\d \S.*? )(failed|timed out|blocked|succeeded|skipped|cancelled)\b")
+_TABLE = re.compile(r"(\S.*?  )(FAILED|TIMED OUT|BLOCKED|ok|skipped|cancelled)(?=  |$)")
 
 
 def colour_wanted(environ: Mapping[str, str], *, is_terminal: bool) -> bool:

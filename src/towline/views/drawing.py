@@ -81,7 +81,11 @@ def _rows(screen: Screen, limit: int) -> list[Row]:
 
 def _row(row: Row, now: str, width: int, wait: str) -> Text:
     id_width = max(12, min(36, width // 3))
-    state = "cancelling" if row.is_cancelling and row.state == "running" else row.state.replace("_", " ")
+    state = row.state.replace("_", " ")
+    if row.is_cancelling and row.state == "running":
+        state = "cancelling"
+    elif row.is_gate and row.reason == "blocked":
+        state = "blocked"
     text = Text.assemble(
         (f"{MARKS[row.state]} ", STYLES[row.state]),
         f"{clipped(row.id, id_width):<{id_width}} ",

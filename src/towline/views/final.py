@@ -66,6 +66,8 @@ def _row(task: TaskReport, id_width: int, width: int) -> str:
     mark = MARKS[task.state]
     if task.origin == "kept":
         mark = "kept"
+    elif task.gate and task.reason == "blocked":
+        mark = "BLOCKED"
     took = duration_words(task.duration_s)
     counted = count_words(task.done, task.total)
     why = "" if task.state == "succeeded" and task.origin != "cached" else _why(task)

@@ -88,7 +88,8 @@ class PlainConsole:
         row = self.screen.rows.get(event.task or "")
         if row is None or row.is_join:
             return
-        words = [row.state.replace("_", " ")]
+        is_blocked = row.is_gate and row.reason == "blocked"
+        words = ["blocked" if is_blocked else row.state.replace("_", " ")]
         if row.state == "running" and row.attempt:
             words.append(f"(attempt {row.attempt})")
         took = seconds_between(row.started_at, row.ended_at) if before == "running" else None
