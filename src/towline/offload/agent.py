@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from random import Random
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from towline.access.addresses import check_listener
@@ -50,7 +50,7 @@ class WorkerAgent:
     ) -> None:  # fmt: skip
         self._transport, self._kernels, self._options, self._access = transport, kernels, options, access
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._random = random if random is not None else Random()
+        self._random = random if random is not None else SystemRandom()
         self._program, self._mask = program, mask
         self._shell: AgentShell | None = None
         self._ended: asyncio.Future[AgentEnd] | None = None

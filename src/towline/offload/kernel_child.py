@@ -13,10 +13,11 @@ import os
 import signal
 import socket
 import sys
-import time
 from typing import Any
 
 import msgspec
+
+from towline.clock import SystemClock
 
 PR_SET_PDEATHSIG = 1
 ArraySpec = tuple[str, list[int], tuple[str, int] | None, bytes | None]
@@ -74,7 +75,7 @@ def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
     from towline.offload.registry import DEFAULT_REGISTRY, KernelRegistry
     from towline.offload.work import Output, Work, report_of, run_here
 
-    began = time.perf_counter()
+    began = SystemClock.monotonic()
     try:
         known = request.kernel in DEFAULT_REGISTRY and DEFAULT_REGISTRY.get(request.kernel).home == request.home
         registry = DEFAULT_REGISTRY if known else KernelRegistry.from_module(request.home)
@@ -115,9 +116,9 @@ def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
     flag.is_set = False
     work = Work(function.function, function.kernel, inputs, outputs, request.params, None, flag,
                 on_done=lambda arrays, seconds: None, on_failed=lambda report, seconds: None)  # fmt: skip
-    began = time.perf_counter()
+    began = SystemClock.monotonic()
     outcome = run_here(work)
-    seconds = time.perf_counter() - began
+    seconds = SystemClock.monotonic() - began
     if not isinstance(outcome, list):
         error_fields = (
             outcome.kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from random import Random
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from towline.errors.offload import GraphStateError, UnknownKernelError
@@ -60,7 +60,7 @@ class Runtime:
         self._kernels = DEFAULT_REGISTRY if kernels is None else kernels
         self._options = options
         self._clock = clock
-        self._random = random if random is not None else Random()
+        self._random = random if random is not None else SystemRandom()
         self._table = BufferTable(max_buffer_bytes=options.max_buffer_bytes, digests=options.verify == "full")
         self._scheduler = Scheduler(self._table, local_slots=options.slots_here, prefetch=PREFETCH)
         self._engine: Engine | None = None

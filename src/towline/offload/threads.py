@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from towline.clock import SystemClock
 from towline.offload.messages import ErrorReport
 from towline.offload.work import Work, run_here
 
@@ -56,12 +56,12 @@ class ThreadRunner:
             self._queue.put(None)
 
     def _serve(self) -> None:
-        clock, queue, done, started = time.perf_counter, self._queue, self._done, self._started
+        clock, queue, done, started = SystemClock.monotonic, self._queue, self._done, self._started
         me = threading.get_ident()
         while (work := queue.get()) is not None:
             began = clock()
             if work.limit_s is not None:
-                started[me] = (work, time.monotonic())
+                started[me] = (work, clock())
             outcome = run_here(work)
             done.append((work, outcome, clock() - began))
             if work.limit_s is not None:
@@ -96,7 +96,7 @@ class ThreadRunner:
         if began is None:  # it waited in the queue; its time begins when it does
             self._loop.call_later(work.limit_s, self._check_limit, work)
             return
-        elapsed = time.monotonic() - began
+        elapsed = SystemClock.monotonic() - began
         if elapsed < work.limit_s:
             self._loop.call_later(work.limit_s - elapsed, self._check_limit, work)
             return
