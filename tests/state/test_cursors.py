@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from state.envs import PLAN_ID, DirectoryStoreEnv, MemoryStoreEnv, SqlCursorEnv, StoreCursorEnv
 from state.scenarios import import_items
-from towline.errors import CursorCorruptError, CursorOrderError, StateUnsupportedError
+from towline.errors import CursorCorruptError, CursorOrderError, StateUnsupportedError, TargetPlanError
 from towline.errors.state import LeaseLostError
 from towline.state import ABSENT, ANYTHING, Fence
 from towline.state.cursor import CursorProgress
 from towline.state.cursors import Batch, CursorStore, SyncCursor
 from towline.state.directory import DirectoryStore
+from towline.state.keys import cursor_key
 from towline.state.memory import MemoryStore
 from towline.state.sql_cursor import SqlCursor
 from towline.testing import TestClock, clause
@@ -52,7 +53,7 @@ def test_cursors_keep_the_contract(case: Case[CursorEnv], kind: str, tmp_path: P
 async def _open(state: Any, epoch: int = 1, **options: Any) -> Any:
     options.setdefault("key", lambda item: item)
     cursors = CursorStore(state, clock=options.pop("clock", None), scope=options.pop("scope", ""))
-    return await cursors.open("t", epoch, PLAN_ID, **options)
+    return await cursors.open("t", epoch, options.pop("plan_id", PLAN_ID), **options)
 
 
 # ---------------------------------------------------------------------- durability
@@ -216,7 +217,7 @@ def test_a_recorded_total_is_reused_and_never_exceeded(caplog: pytest.LogCapture
         cursor = await _open(store, epoch=2, notify=told.append)
         for item in (2, 3, 4, 5):
             await cursor.commit(item)
-        assert [(one.done, one.total) for one in told] == [(2, 3), (3, 3), (4, None), (5, None)]
+        assert [(one.done, one.total) for one in told] == [(1, 3), (2, 3), (3, 3), (4, None), (5, None)]
 
     asyncio.run(main())
     assert len([line for line in caplog.messages if "announced" in line]) == 1
@@ -501,6 +502,44 @@ def test_moving_between_file_and_target_never_restarts_by_guess(tmp_path: Path) 
         with pytest.raises(CursorCorruptError, match="SqlCursor"):
             await _open(store, epoch=3)
         assert (await _open(store, epoch=4, store=SqlCursor(connection))).position == 4
+        connection.close()
+
+    asyncio.run(main())
+
+
+@clause("PLAN-34", "CUR-12")
+def test_a_dropped_cursor_is_dropped_in_the_target_too(tmp_path: Path) -> None:
+    """A resume drops the cursor of a changed task; the row that it cannot reach must not pass over every item."""
+
+    async def main() -> None:
+        store, connection = MemoryStore(), _sqlite(tmp_path)()
+        await (await _open(store, store=SqlCursor(connection))).commit(7)
+        connection.commit()
+        await store.delete(cursor_key("t"), ANYTHING)
+        again = await _open(store, epoch=2, store=SqlCursor(connection))
+        assert again.position is None
+        # Killed before its first commit: the row is still the old one, and still counts as none.
+        killed = await _open(store, epoch=3, store=SqlCursor(connection))
+        assert killed.position is None
+        await killed.commit(2)
+        connection.commit()
+        assert (await _open(store, epoch=4, store=SqlCursor(connection))).position == 2
+        connection.close()
+
+    asyncio.run(main())
+
+
+@clause("CUR-12")
+def test_a_place_of_a_later_plan_says_how_to_go_on(tmp_path: Path) -> None:
+    """Whoever deleted the state and kept the target must not be told of a lease that nobody has."""
+
+    async def main() -> None:
+        connection = _sqlite(tmp_path)()
+        later = await _open(MemoryStore(), plan_id="00000009-00000000", store=SqlCursor(connection), scope="p")
+        later.attach()
+        late = await _open(MemoryStore(), plan_id="00000001-ffffffff", store=SqlCursor(connection), scope="p")
+        with pytest.raises(TargetPlanError, match="DELETE FROM towline_cursor WHERE scope = 'p'"):
+            late.attach()
         connection.close()
 
     asyncio.run(main())

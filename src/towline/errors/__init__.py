@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         QueryChangedError,
         StepReusedError,
         StepValueError,
+        TargetPlanError,
     )
     from towline.errors.declaration import DeclarationError, TargetLoadError, UndeclaredDependencyError
     from towline.errors.offload import (
@@ -134,7 +135,7 @@ _HOMES = {
     ),
     "cursors": (
         "CursorCorruptError CursorOrderError CursorStageError IdMapConflictError QueryChangedError "
-        "StepReusedError StepValueError"
+        "StepReusedError StepValueError TargetPlanError"
     ),
     "declaration": "DeclarationError TargetLoadError UndeclaredDependencyError",
     "offload": (
@@ -244,6 +245,7 @@ __all__ = [
     "StepReusedError",
     "StepValueError",
     "TargetLoadError",
+    "TargetPlanError",
     "TaskUnroutableError",
     "TooFewWorkersError",
     "TooManyAbandonedError",

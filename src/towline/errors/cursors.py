@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from towline.errors.coordination import LeaseLostError
 from towline.errors.root import TowlineError
 
 
@@ -45,6 +46,22 @@ class CursorCorruptError(TowlineError):
         return (
             f"{self.file} of {self.task_id!r} cannot be used: {self.detail}. "
             "Restore it, or remove it: then the task starts at its first item."
+        )
+
+
+class TargetPlanError(LeaseLostError):
+    """The target keeps a place under a plan that is newer than this run's, or of another state (CUR-12)."""
+
+    def __init__(self, task_id: str, scope: str, plan_id: str, stored_plan_id: str) -> None:
+        TowlineError.__init__(self, task_id, scope, plan_id, stored_plan_id)
+        self.task_id, self.scope, self.plan_id, self.stored_plan_id = task_id, scope, plan_id, stored_plan_id
+
+    def __str__(self) -> str:
+        return (
+            f"table towline_cursor of the target keeps the place of {self.task_id!r} under plan {self.stored_plan_id}, "
+            f"this run's plan is {self.plan_id}: a later run has been there, or the state that it belongs to was "
+            f"deleted. In that case DELETE FROM towline_cursor WHERE scope = '{self.scope}': every item is then done "
+            "again."
         )
 
 

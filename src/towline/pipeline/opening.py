@@ -249,7 +249,8 @@ class _Opening:
         self._check_selection(self._built.tasks)
         if decision.archive:
             await archive(self._store, self._run_id, plan=True)
-        plan_id = f"{self._ownership.epoch:08d}-{random.getrandbits(32):08x}"
+        # The second half grows as well: a target outlives a state that was deleted, and keeps its plan ids (CUR-12).
+        plan_id = f"{self._ownership.epoch:08d}-{int(self._now) & 0xFFFFFFFF:08x}"
         fields: dict[str, Any] = self._built.document_fields(
             plan_id=plan_id, run_id=self._run_id, now=self._at, owner=self._holder
         )

@@ -97,7 +97,11 @@ def children_of(
             item_digest=digest,
         )
         known = before.get(child.id)
-        children.append(child if known is None or known.closure_digest != closure else take_state(child, known))
+        if known is not None and known.closure_digest == closure:
+            take_state(child, known)
+        elif known is not None:
+            child.epoch = known.epoch  # its next claim must be above its last one, whose writes may still come
+        children.append(child)
     return tuple(children)
 
 

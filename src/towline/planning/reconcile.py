@@ -64,6 +64,8 @@ def reconcile(earlier: Iterable[PlannedTask], built: BuiltPlan) -> tuple[list[Pl
             take_state(task, before)
             if task.code_digest != before.code_digest:
                 classes.code_changed.append(task.id)
+        else:
+            task.epoch = before.epoch  # a late write of its last claim must find a greater one (CUR-05)
     children = [task for task in known.values() if task.parent is not None and task.id not in built.index]
     rows = [*built.tasks, *_kept_children(children, built, classes)]
     classes.removed += [task.id for task in known.values() if task.parent is None and task.id not in built.index]

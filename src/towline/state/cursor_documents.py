@@ -43,6 +43,8 @@ class CursorDocument(msgspec.Struct, kw_only=True):
     """``cursors/<task>.json``: how far a task has come. ``plan_id`` and ``epoch`` are its fence.
 
     ``in_target``: the cursor itself lies in the target's table (CUR-12); this is a copy for people.
+    ``made``: names the first opening since the cursor was dropped, if ever; a row of the target that has another
+    is the place of a task that has changed since (PLAN-34), and counts as none.
     """
 
     schema: int = SCHEMA
@@ -56,6 +58,7 @@ class CursorDocument(msgspec.Struct, kw_only=True):
     continuation: Continuation | None = None
     updated_at: str = ""
     in_target: bool = False
+    made: str = ""
 
     @property
     def position(self) -> CursorKey | None:

@@ -32,7 +32,7 @@ async def take_fence(
         if document is not None and (document.plan_id, document.epoch) > own:
             raise LeaseLostError(task_id, epoch, document.epoch)
         if document is None or document.plan_id < plan_id:
-            document = CursorDocument(task=task_id, plan_id=plan_id, epoch=epoch, updated_at=at)
+            document = CursorDocument(task=task_id, plan_id=plan_id, epoch=epoch, updated_at=at, made=f"{at}/{epoch}")
         elif document.epoch == epoch and entry is not None:
             return document, entry.version
         document.epoch = epoch

@@ -32,6 +32,11 @@ def place_of(stored: CursorDocument, request: CursorRequest, target: CursorTarge
         return stored
     at = moment(request.clock.now())
     kept = target.take(request.scope, stored.task, stored.plan_id, stored.epoch, at)
+    if kept.made != stored.made:
+        # A resume cannot reach into the target when it drops the cursor of a changed task (PLAN-34): the row is
+        # still there, and would let the new body pass over every item.
+        _forget_place(kept)
+        kept.made = stored.made
     if kept.key is None and stored.key is not None and not stored.in_target:
         # Until now the cursor was a file: it is at most behind the target, never ahead of it (CUR-03).
         kept.key, kept.stage, kept.at_end = stored.key, stored.stage, stored.at_end
@@ -52,8 +57,12 @@ def take_query(document: CursorDocument, request: CursorRequest) -> bool:
     if restart:
         if request.on_query_change == "fail":
             raise QueryChangedError(document.task, stored or "", wanted or "")
-        document.key, document.stage, document.at_end = None, None, False
-        document.totals, document.continuation = Totals(), None
+        _forget_place(document)
     if request.total is not None:
         document.totals.total = request.total
     return restart
+
+
+def _forget_place(document: CursorDocument) -> None:
+    document.key, document.stage, document.at_end = None, None, False
+    document.totals, document.continuation = Totals(), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from towline.errors.cursors import TargetPlanError
 from towline.errors.state import LeaseLostError
 from towline.state.cursor_documents import CursorDocument, decode_document, encode_document
 from towline.state.sql_dialect import DbConnection, Sql
@@ -37,7 +38,7 @@ class SqlCursor:
         transaction holds the row, so it is either seen here or refused.
 
         Raises:
-            LeaseLostError: A later claim or plan has been there.
+            LeaseLostError: A later claim has been there; ``TargetPlanError``: a later plan.
             CursorCorruptError: The row cannot be read.
         """
         self._make_table()
@@ -50,6 +51,8 @@ class SqlCursor:
             stored = self._fence_of(scope, task_id)
             if stored > (plan_id, epoch):
                 self.connection.rollback()
+                if stored[0] != plan_id:
+                    raise TargetPlanError(task_id, scope, plan_id, stored[0])
                 raise LeaseLostError(task_id, epoch, stored[1])
             raised = self._sql.run(
                 f"UPDATE {TABLE} SET plan_id = ?, epoch = ? WHERE scope = ? AND task = ? AND plan_id = ? AND epoch = ?",
