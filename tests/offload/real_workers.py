@@ -30,9 +30,10 @@ def start(endpoint: str, name: str, *flags: str, module: str = KERNELS, **variab
 def workers(endpoint: str, count: int, *flags: str, module: str = KERNELS) -> Iterator[list[subprocess.Popen[str]]]:
     """Have so many workers, and none afterwards."""
     started = [start(endpoint, f"w{number}", *flags, module=module) for number in range(count)]
+    everyone = list(started)
     try:
         yield started
     finally:
-        for process in started:
+        for process in {*everyone, *started}:
             process.kill()
             process.communicate(timeout=20)

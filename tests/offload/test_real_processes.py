@@ -24,47 +24,39 @@ pytestmark = pytest.mark.anyio
 OPTIONS: dict[str, Any] = {**QUICK, "suspect_after_s": 0.5, "liveness_timeout_s": 1.0, "min_offload_bytes": 0}
 
 
-def serial_field(steps: int) -> Any:
-    return np.full(40_000, float(steps))
-
-
 @clause("OFF-604", "OFF-507", "OFF-609")
-@pytest.mark.parametrize("fault", ["kill", "stop", "restart"])
-async def test_a_worker_lost_in_the_middle_changes_no_byte(fault: str) -> None:
-    """SIGKILL, SIGSTOP and a restart under the same name, while two workers step a field."""
+async def test_workers_lost_in_the_middle_change_no_byte() -> None:
+    """One worker is stopped, one killed and started again under its name, while three step two fields."""
     options = OffloadOptions(**OPTIONS, verify="full")
     async with (
         Runtime(kernels=REGISTRY, options=options) as runtime,
         runtime.cluster(TcpTransport.listen("127.0.0.1:0")) as cluster,
     ):
-        with workers(cluster.endpoint, 2) as processes:
-            await cluster.wait_for_workers(2, timeout_s=30)
-            field = np.zeros(40_000)
-            buffers = [runtime.buffer(field), runtime.zeros(40_000, float)]
+        with workers(cluster.endpoint, 3) as processes:
+            await cluster.wait_for_workers(3, timeout_s=40)
+            fields = [runtime.buffer(np.zeros(40_000)), runtime.zeros(40_000, float)]
             graph = runtime.graph()
-            for step in range(60):
-                graph.add(increment, [buffers[step % 2]], [buffers[step % 2]])
-            halfway = asyncio.Event()
+            for step in range(80):
+                graph.add(increment, [fields[step % 2]], [fields[step % 2]])
             committed = 0
 
             def watch(event: Any) -> None:
                 nonlocal committed
-                committed += event.kind == "call_committed"
-                if committed == 20:
-                    halfway.set()
+                if event.kind != "call_committed":
+                    return
+                committed += 1
+                if committed == 15:
+                    processes[0].send_signal(signal.SIGSTOP)
+                elif committed == 30:
+                    processes[1].kill()
+                    processes.append(start(cluster.endpoint, "w1"))
 
             cluster.on_event(watch)
-            running = asyncio.ensure_future(graph.execute(timeout_s=60))
-            await asyncio.wait({running, asyncio.ensure_future(halfway.wait())}, return_when=asyncio.FIRST_COMPLETED)
-            processes[0].send_signal(signal.SIGSTOP if fault == "stop" else signal.SIGKILL)
-            if fault == "restart":
-                processes.append(start(cluster.endpoint, "w0"))
-            result = await running
-            if fault == "stop":
-                processes[0].send_signal(signal.SIGCONT)
+            result = await graph.execute(timeout_s=60)
+            processes[0].send_signal(signal.SIGCONT)
 
-    assert field.tobytes() == serial_field(30).tobytes()
-    assert buffers[1].array.tobytes() == serial_field(30).tobytes()
+    assert committed >= 30
+    assert fields[0].array.tobytes() == fields[1].array.tobytes() == np.full(40_000, 40.0).tobytes()
     assert all(call.state == "succeeded" for call in result.calls)
 
 
