@@ -26,7 +26,7 @@ def now() -> float:
 
 
 @clause("RUN-16", "RUN-19")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_retries_are_extra_attempts(mode: ModeName) -> None:
     """One glitch must not fail a night of work; each attempt knows its number."""
     seen_numbers: list[int] = []
@@ -163,7 +163,7 @@ async def test_pipeline_default_of_retries_and_timeout() -> None:
 
 
 @clause("RUN-16", "RUN-21")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_timeout_ends_an_async_body(mode: ModeName) -> None:
     """A body that hangs must not hang the run; its clean-up still happens."""
     cleaned: list[float] = []

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 @clause("CUR-14", "RUN-19")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_done_steps_are_remembered_over_attempts(mode: ModeName) -> None:
     """The mail is sent once, however often the rest is tried."""
     sent: list[str] = []
@@ -50,7 +50,7 @@ async def test_done_steps_are_remembered_over_attempts(mode: ModeName) -> None:
 
 
 @clause("CUR-14")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_steps_of_sync_bodies(mode: ModeName) -> None:
     """The same, blocking."""
     calls: list[int] = []
@@ -75,7 +75,7 @@ async def test_steps_of_sync_bodies(mode: ModeName) -> None:
 
 
 @clause("CUR-01", "RUN-19")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_cursor_goes_on_in_the_next_attempt(mode: ModeName) -> None:
     """A glitch at item 3 of a million costs one item, not a million."""
     written: list[int] = []
@@ -131,7 +131,7 @@ class Params:
     region: str = "eu"
 
 
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_facts_of_a_context(mode: ModeName) -> None:
     """A body knows who and where it is."""
 
@@ -170,7 +170,7 @@ async def test_calling_a_module_inside_a_body_is_refused() -> None:
 
 
 @clause("RUN-37", "RUN-38")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_what_a_body_says_is_its_own(mode: ModeName, capsys: pytest.CaptureFixture[str]) -> None:
     """Four bodies at once print and log; each line belongs to one of them."""
 

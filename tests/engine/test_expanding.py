@@ -29,7 +29,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 @clause("MOD-18")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_matrix_gives_a_list_in_key_order(mode: ModeName) -> list[tuple[str, str]]:
     """Who reads three builds wants to know which is which."""
 
@@ -72,7 +72,7 @@ async def test_failed_keys_are_none_for_an_optional_reader() -> None:
 
 
 @clause("MOD-19")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_same_key_pairs_one_with_one(mode: ModeName) -> None:
     """The test of 3.12 needs the build of 3.12, and does not wait for the other."""
 
@@ -92,7 +92,7 @@ async def test_same_key_pairs_one_with_one(mode: ModeName) -> None:
 
 
 @clause("PLAN-56", "PLAN-57", "PLAN-62")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_items_that_are_known_late_become_tasks(mode: ModeName) -> None:
     """What there is to do is often the result of looking."""
 

@@ -63,7 +63,7 @@ class Told(Module[str]):
 
 
 @clause("RUN-03", "RUN-10")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_values_reach_who_declared_them(mode: ModeName) -> list[tuple[str, str]]:
     """A dependency's value is the point of declaring it."""
 
@@ -87,7 +87,7 @@ async def test_values_reach_who_declared_them(mode: ModeName) -> list[tuple[str,
     return seen.transitions
 
 
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_absent_and_failed_dependencies_are_none(mode: ModeName) -> None:
     """An optional value is there or it is None; it never stops its reader."""
 
@@ -117,7 +117,7 @@ async def test_absent_and_failed_dependencies_are_none(mode: ModeName) -> None:
     assert "absent" not in seen.states
 
 
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_outcome_of_gives_every_end(mode: ModeName) -> None:
     """Clean-up has to know how things ended, whatever that was."""
 
@@ -150,7 +150,7 @@ async def test_empty_pipeline_succeeds() -> None:
 
 
 @clause("PLAN-05", "PLAN-06")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_ready_tasks_are_inside_their_bodies_together(mode: ModeName) -> None:
     """Two slots are two bodies at work; each waits for the other inside its own."""
     meeting = asyncio.Barrier(2)
@@ -158,10 +158,12 @@ async def test_ready_tasks_are_inside_their_bodies_together(mode: ModeName) -> N
     @module
     async def left(ctx: Context) -> None:
         await meeting.wait()
+        await asyncio.sleep(1)
 
     @module
     async def right(ctx: Context) -> None:
         await meeting.wait()
+        await asyncio.sleep(1)
 
     @module(after=[left])
     async def last(ctx: Context) -> None: ...
@@ -302,7 +304,7 @@ async def test_hooks_of_sync_classes_run_in_threads() -> None:
 
 
 @clause("RUN-12", "RUN-06")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_conditions_decide_after_dependencies(mode: ModeName) -> None:
     """A condition may look at what is known when the task would start, and says itself why it skipped."""
     said.clear()
@@ -394,7 +396,7 @@ async def test_start_checks_are_all_reported_before_anything_runs(monkeypatch: p
 
 @clause("RUN-62")
 @clause("PLAN-47")
-@in_modes("local", "strict")
+@in_modes("local", "strict", "distributed")
 async def test_a_body_may_skip_itself(mode: ModeName) -> None:
     """Only the body may know that there is nothing to do; that is no success and no failure."""
 

@@ -237,7 +237,9 @@ class NodeDoors:
     def cursor_moved(self, run: TaskRun, moved: CursorProgress) -> None:
         """Show where a cursor is; a stored position also goes to the plan (PLAN-41)."""
         run.row.done, run.row.total = moved.done, moved.total
-        if moved.last_checkpoint_at is not None and moved.last_checkpoint_at != run.saved_at:
+        # Without an interval each move is stored; two of them may fall into one tick of the clock.
+        is_stored = moved.next_checkpoint_at is None or moved.last_checkpoint_at != run.saved_at
+        if moved.last_checkpoint_at is not None and is_stored:
             run.saved_at = moved.last_checkpoint_at
             self._checkpoint(run, moved.done, moved.total)
         now = self._loop.time()

@@ -109,6 +109,8 @@ class Cursor(Generic[Item, Key]):
             document = place_of(self._stored, self._request, self.target)
             self._stale_skips = take_query(document, self._request)
             self._state = CursorState(document, self._request.key, self._request.stages)
+            if document.totals.done:
+                self._tell()  # the plan may have missed the last stored count: a kill came between the two (PLAN-41)
         return self._state
 
     @property

@@ -7,6 +7,7 @@ coordinator in memory, so that each task is also ``queued``.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import msgspec
 
 from towline.execution.run_request import RunRequest
+from towline.testing.clocks import TestClock
+from towline.testing.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,8 +49,9 @@ class SeenRun:
 
     @property
     def transitions(self) -> list[tuple[str, str]]:
-        """(task id, new state) in the order of the event log."""
-        return [(event.task or "", event.data["to"]) for event in self.of_kind("task_state")]
+        """(task id, new state) in the order of the event log, without ``queued``, which only some modes have."""
+        moves = ((event.task or "", event.data["to"]) for event in self.of_kind("task_state"))
+        return [(task, state) for task, state in moves if state != "queued"]
 
     def of_kind(self, *kinds: str) -> Iterator[Event]:
         """Give the events of some kinds, in order."""
@@ -69,8 +73,8 @@ async def run_in_mode(
 ) -> SeenRun:
     """Run a pipeline in a mode and return what was seen; a failed run is returned, not raised.
 
-    State is kept in memory unless the options name another place. ``request``: fields of ``RunRequest``;
-    ``options`` are the pipeline's own by default.
+    State is kept in memory unless the options name another place. ``clock``: on a virtual loop that loop's by
+    default. ``request``: fields of ``RunRequest``; ``options`` are the pipeline's own by default.
 
     Raises:
         TowlineError: Nothing ran, or the state was lost.
@@ -79,6 +83,8 @@ async def run_in_mode(
     changes: dict[str, Any] = {"strict_values": True} if mode == "strict" else {}
     if options.state is None:
         changes["state"] = "memory:"
+    if clock is None and isinstance(asyncio.get_running_loop(), VirtualLoop):
+        clock = TestClock.of_running_loop()
     events: list[Event] = []
     given = RunRequest(
         options=msgspec.structs.replace(options, **changes),
