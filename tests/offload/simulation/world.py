@@ -440,7 +440,9 @@ def _heal(world: World) -> None:
     last = max((fault.end for fault in world.plan.faults), default=0.0)
     if world.age < last:
         world.clock.run_for(last - world.age)
-    world.clock.run_until(lambda: world.core.live == world.plan.workers, 25.0)
+    # A probe that was held just before the heal is waited for 30 s; without one ten seconds are enough.
+    held = any(fault.kind in ("delay", "hold", "stall", "duplicate") for fault in world.plan.faults)
+    world.clock.run_until(lambda: world.core.live == world.plan.workers, 60.0 if held else 25.0)
     world.clock.run_for(6.0)
     if world.core.in_flight or world.scheduler.queued or world.scheduler.calls:
         raise AssertionError(f"O8: {world.core.in_flight} in flight, {world.scheduler.queued} queued at rest")
