@@ -38,6 +38,7 @@ from towline.offload.messages import (
     Result,
 )
 from towline.offload.outgoing import Outgoing
+from towline.offload.probing import ECHO
 from towline.offload.records import Decline
 from towline.offload.sessions import Dispatch, Peer, Session
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 INLINE_TOTAL = 1 << 20
 UNKNOWN_RTT_S = 1.0
+PROBING_S = 30.0
+"""After so long without progress a worker is used for those kernels that answered."""
 
 
 class MasterCore(Joining):
@@ -433,8 +436,15 @@ class MasterCore(Joining):
         if session.state == "live" and silence > options.suspect_after_s:
             session.state = "suspect"
             self._tell("worker_suspect", now, session)
-        if session.state == "probing" and (not session.probes or now - session.probe_at > 30.0):
-            self._become_live(session, now)
+        if session.state == "probing":
+            if not session.probes or now - session.probe_at > PROBING_S:
+                self._become_live(session, now)
+            elif ECHO in session.probes.values() and now - session.echo_at > options.pull_timeout_s:
+                # The echo takes no time: without an answer by now, it or its answer was lost.
+                session.probes.clear()
+                asked = session.probe_at
+                self._begin_probing(session, now)
+                session.probe_at = asked
         for dispatch in list(session.calls.values()):
             call = dispatch.call
             if session.calls.get(call.number) is not dispatch:

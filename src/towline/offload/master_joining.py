@@ -73,7 +73,7 @@ class Joining(Transfers):
 
     def _begin_probing(self, session: Session, now: float) -> None:
         session.state = "probing"
-        session.probe_at = now
+        session.probe_at = session.echo_at = now
         for name, kid, inputs, writes, params in self.prober.plan(session):
             number, fence = self.scheduler.take_number(), self.scheduler.take_fence()
             session.probes[number] = name
@@ -93,7 +93,7 @@ class Joining(Transfers):
         session.probe_at = now
         self._send(session.link, ResultAck(message.call, message.fence, "committed"))
         if name == ECHO:
-            elapsed = max(now - session.joined_at, 1e-6)
+            elapsed = max(now - session.echo_at, 1e-6)
             if (size := sum(array.nbytes for array in arrays)) and elapsed:
                 session.measure_up(2 * size / elapsed)
                 session.measure_down(2 * size / elapsed)

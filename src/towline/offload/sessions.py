@@ -115,7 +115,7 @@ class Session:
         self.resident: OrderedDict[tuple[int, int], int] = OrderedDict()
         self.resident_bytes = 0
         self.probes: dict[int, str] = {}
-        self.probe_at = now
+        self.probe_at = self.echo_at = now
         self.reason = ""
 
     @property

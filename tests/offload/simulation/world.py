@@ -440,7 +440,7 @@ def _heal(world: World) -> None:
     last = max((fault.end for fault in world.plan.faults), default=0.0)
     if world.age < last:
         world.clock.run_for(last - world.age)
-    # A probe that was held just before the heal is waited for 30 s; without one ten seconds are enough.
+    # What was held just before the heal may come late; what was lost is asked for again.
     held = any(fault.kind in ("delay", "hold", "stall", "duplicate") for fault in world.plan.faults)
     world.clock.run_until(lambda: world.core.live == world.plan.workers, 60.0 if held else 25.0)
     world.clock.run_for(6.0)
