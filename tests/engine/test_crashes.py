@@ -26,13 +26,14 @@ from towline import (
 )
 from towline.planning.records import FINAL_STATES
 from towline.testing import SeenRun, clause, run_in_mode
+from towline.testing.modes import ModeName
 
 pytestmark = pytest.mark.virtual_time
 
 ITEMS = 6
 
 
-def migration(world: World, **options: Any) -> Pipeline[None]:
+def migration(world: World) -> Pipeline[None]:
     """Something of everything: late expansion, cursors, steps, retries, skips, a failure that is ignored, clean-up."""
 
     @module
@@ -91,7 +92,7 @@ def migration(world: World, **options: Any) -> Pipeline[None]:
         world.enter(ctx.task_id)
         world.put("clean", 1)
 
-    return Pipeline("migration", [clean, skips], options=Options(parallelism=2, **options))
+    return Pipeline("migration", [clean, skips], options=Options(parallelism=2))
 
 
 ROWS = {f"{item}/{row}": row for item in "abc" for row in range(1, ITEMS + 1)}
@@ -104,14 +105,13 @@ EXPECTED_STATES = dict.fromkeys(SUCCEEDED, "succeeded") | {
 
 
 async def run_on(
-    monkeypatch: pytest.MonkeyPatch, start: Moment | None = None, **options: Any
+    monkeypatch: pytest.MonkeyPatch, start: Moment | None = None, mode: ModeName = "local"
 ) -> tuple[SeenRun, Moments, World]:
     """Run the migration from a moment; a process that dies releases nothing, so the owner is just gone."""
     world = World()
     store = Moments(world, start)
     use_store(monkeypatch, store)
-    seen = await run_in_mode(migration(world, **options))
-    return seen, store, world
+    return await run_in_mode(migration(world), mode), store, world
 
 
 def check(seen: SeenRun, world: World) -> None:
@@ -145,6 +145,21 @@ async def test_resume_after_any_moment_ends_like_an_undisturbed_run(monkeypatch:
         except BaseException as error:
             error.add_note(f"killed after moment {number} of {len(moments)}")
             raise
+
+
+@clause("PLAN-29")
+@pytest.mark.parametrize("mode", ["strict", "distributed"])
+async def test_resume_after_some_moments_in_other_modes(mode: ModeName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same promise where values travel, and where a master and its workers share the plan."""
+    _, store, _ = await run_on(monkeypatch, mode=mode)
+    for number, moment in enumerate(store.taken):
+        if number % 5 == 0:
+            seen, _, world = await run_on(monkeypatch, moment, mode)
+            try:
+                check(seen, world)
+            except BaseException as error:
+                error.add_note(f"killed after moment {number} of {len(store.taken)}")
+                raise
 
 
 @clause("PLAN-40")
