@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -15,15 +16,15 @@ import answer
 from examples.runs import EXAMPLES, count, kill_when, run, start, tasks_of
 from move.target import Target
 
-MOVE = f"{EXAMPLES / 'flight_log_move' / 'flight_log_move.py'}:small"
+PROGRAM = EXAMPLES / "flight_log_move"
 
 
 class Move:
-    """One folder in which January is moved."""
+    """One folder in which January is moved. ``program``: the folder of the program that moves it."""
 
-    def __init__(self, folder: Path, legacy: Path) -> None:
-        self.folder = folder
-        self.arguments = ("run", MOVE, "--plain", "--param", f"legacy={legacy}")
+    def __init__(self, folder: Path, legacy: Path, program: Path = PROGRAM) -> None:
+        self.folder, self.program = folder, program
+        self.arguments = ("run", f"{program / 'flight_log_move.py'}:small", "--plain", "--param", f"legacy={legacy}")
         self.legacy = legacy
         self.target = folder / "target.sqlite"
 
@@ -35,6 +36,15 @@ class Move:
         """Run the move as it stands."""
         return run(self.folder, *self.arguments, *flags, exit_code=exit_code)
 
+    def edit(self, file: str, *changes: tuple[str, str]) -> None:
+        """Replace text in a file of the program, each of which stands there once."""
+        path = self.program / file
+        text = path.read_text(encoding="utf-8")
+        for before, after in changes:
+            assert text.count(before) == 1, before
+            text = text.replace(before, after)
+        path.write_text(text, encoding="utf-8")
+
     def digest(self) -> str:
         """Return the digest of the target, computed here."""
         with Target(str(self.target)) as target:
@@ -45,6 +55,16 @@ class Move:
 def move(tmp_path: Path, legacy_file: Path) -> Move:
     """A folder with nothing in it."""
     return Move(tmp_path, legacy_file)
+
+
+@pytest.fixture
+def edited(tmp_path: Path, legacy_file: Path) -> Move:
+    """A move whose program is a copy that a test may edit; answered, not started."""
+    program = tmp_path / "program"
+    shutil.copytree(PROGRAM, program, ignore=shutil.ignore_patterns("__pycache__"))
+    move = Move(tmp_path, legacy_file, program)
+    move.answer()
+    return move
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +158,74 @@ def test_changed_parameters_are_refused(undisturbed: Move) -> None:
     """A plan of another question must not be gone on with by accident."""
     output = undisturbed.run("--resume", "--param", "origin=JFK", exit_code=2)
     assert "origin" in output
+
+
+FLIGHTS = '@module(\n    name="import.flights",'
+IMPORT_GATES = """@module(name="import.gates", phase="import", after=[import_airports], pools="target")
+def import_gates(ctx: SyncContext) -> int:
+    with Target(ctx.params(Move).target) as target:
+        return target.count("airports")
+
+
+"""
+
+
+def test_program_that_changed_between_runs_is_reconciled(edited: Move, undisturbed: Move) -> None:
+    """Migrations are edited while they are under way: what is done and untouched stays done, the rest is listed."""
+    kill_when(start(edited.folder, *edited.arguments), lambda: MOMENTS["links"](edited))
+    before = tasks_of(edited.folder)
+    edited.edit("flight_log_move.py", (", prepare_flights], params=SmallMove", "], params=SmallMove"))
+    edited.edit(
+        "move/load.py",
+        (FLIGHTS, IMPORT_GATES + FLIGHTS),
+        ("after=[import_flights], pools", "after=[import_flights, import_gates], pools"),
+    )
+
+    said = run(edited.folder, "plan", *edited.arguments[1:2], *edited.arguments[3:], "--resume")
+    assert tasks_of(edited.folder) == before, "looking wrote something"
+    classes = [
+        "changed: import.links",
+        "stale: validate.parity",
+        "added: import.gates",
+        "removed: prepare.flights",
+        "kept: 40 tasks",
+    ]
+    assert [line for line in said.splitlines() if line in classes] == classes
+    said = edited.run("--resume")
+    assert [line for line in said.splitlines() if line in classes] == classes
+
+    tasks = tasks_of(edited.folder)
+    assert {task["state"] for task in tasks.values()} == {"succeeded"}
+    assert "prepare.flights" not in tasks
+    assert {task["attempts"] for task in tasks.values()} == {1}, "a kept task was entered, or a changed one went on"
+    assert tasks["import.links"]["done"] == tasks["import.links"]["total"] > 20_000
+    assert edited.digest() == undisturbed.digest()
+
+
+def test_changed_import_does_not_go_on_where_the_old_one_stopped(edited: Move, undisturbed: Move) -> None:
+    """The cursor in the target belongs to the old body: rows that the new one would write otherwise come again."""
+    edited.edit("move/load.py", ("((c.code, c.name) for", "((c.code, c.name.upper()) for"))
+    edited.run()
+    assert edited.digest() != undisturbed.digest()
+    edited.edit(
+        "move/load.py",
+        ("((c.code, c.name.upper()) for", "((c.code, c.name) for"),
+        ('name="import.carriers", phase', 'name="import.carriers", version="2", phase'),
+    )
+    assert "changed: import.carriers" in edited.run("--resume")
+    assert edited.digest() == undisturbed.digest()
+
+
+def test_changed_query_is_refused(edited: Move) -> None:
+    """A place in one list means nothing in another: both queries are named by their digests."""
+    kill_when(start(edited.folder, *edited.arguments), lambda: MOMENTS["flights"](edited))
+    written = count(edited.target, "flights")
+    edited.edit("move/legacy.py", ("order by day, origin, carrier, flight,", "order by day, carrier, origin, flight,"))
+    said = edited.run("--resume", exit_code=1)
+    assert "QueryChangedError" in said
+    error = tasks_of(edited.folder)["import.flights[01]"]["error"]
+    assert len(set(re.findall(r"sha256:[0-9a-f]{64}", error["text"]))) == 2
+    assert count(edited.target, "flights") == written
 
 
 def test_cursor_in_a_file_gives_the_same(move: Move, undisturbed: Move) -> None:
