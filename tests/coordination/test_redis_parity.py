@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from towline.access.redis_server import RedisServer
 from towline.coordination import operations as ops
 from towline.coordination.redis.link import RedisLink
-from towline.coordination.redis.server import RedisServer
 from towline.errors.coordination import CoordinationError
 from towline.testing import clause
 from towline.testing.ledger_model import CHOICE_LIMIT, LedgerDriver, refusal_of

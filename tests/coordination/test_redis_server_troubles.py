@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from towline.access.redis_server import RedisServer
 from towline.coordination import operations as ops
 from towline.coordination.redis.coordinator import RedisCoordinators
 from towline.coordination.redis.link import RedisLink
-from towline.coordination.redis.server import RedisServer
 from towline.coordination.signals import Signal
 from towline.errors.coordination import CoordinatorLostError, RecordRefusedError, TooManyRequirementsError
 from towline.testing import clause

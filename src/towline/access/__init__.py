@@ -1,4 +1,4 @@
-"""Who may connect: tokens, TLS contexts, and where a listener may listen."""
+"""Who may connect: tokens, TLS contexts, and where a listener may listen. Redis is imported by its file, where it is used."""
 
 from towline.access.addresses import check_listener, format_address, is_loopback, parse_address
 from towline.access.certificates import client_context, server_context

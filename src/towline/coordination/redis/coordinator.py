@@ -6,10 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from towline.access.redis_server import COMMAND_TIMEOUT_S, RedisServer
 from towline.coordination.client import LinkedCoordinator
 from towline.coordination.redis.link import LOST_AFTER_S, POLL_S, RedisLink
 from towline.coordination.redis.replies import event_batch, feed_entry
-from towline.coordination.redis.server import COMMAND_TIMEOUT_S, RedisServer
 from towline.errors.coordination import RecordRefusedError
 
 if TYPE_CHECKING:

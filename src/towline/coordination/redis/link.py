@@ -7,35 +7,26 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from redis.exceptions import (
-    BusyLoadingError,
-    ConnectionError,
-    MovedError,
-    NoScriptError,
-    ReadOnlyError,
-    ResponseError,
-    TimeoutError,
-    TryAgainError,
-)
+from redis.exceptions import MovedError, NoScriptError, ResponseError
 
+from towline.access.redis_connections import PASSING, Connections
+from towline.access.redis_server import server_id_of
 from towline.coordination import operations as ops
 from towline.coordination.records import RunState
 from towline.coordination.redis.codec import arguments_of, owner_epoch_of, reply_of
-from towline.coordination.redis.connections import Connections
 from towline.coordination.redis.keys import RunKeys
 from towline.coordination.redis.replies import stored_outcome
 from towline.coordination.redis.scripts import script
-from towline.coordination.redis.server import server_id_of
 from towline.coordination.redis.subscriber import RedisWatch, Subscriber
 from towline.errors.coordination import CoordinationError, CoordinatorClosedError, CoordinatorLostError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from towline.access.redis_server import RedisServer
     from towline.coordination.link import Watch
     from towline.coordination.records import FeedEntry
     from towline.coordination.redis.codec import Argument
-    from towline.coordination.redis.server import RedisServer
 
 R = TypeVar("R")
 
@@ -44,9 +35,6 @@ LOST_AFTER_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 SCRIPT_CONNECTIONS = 4
 CHUNK_TASKS, CHUNK_BYTES = 500, 1024 * 1024
-
-_PASSING = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, TryAgainError, OSError)
-"""What ends by itself: the server is away, loading, failing over. Everything else is raised (COORD-R21)."""
 
 
 class RedisLink:
@@ -180,7 +168,7 @@ class RedisLink:
                 self._server = self._server.at(moved.host, moved.port)
                 await self._drop_clients()
                 cause: Exception = moved
-            except _PASSING as error:
+            except PASSING as error:
                 cause = error
             except ResponseError as error:
                 text = self._server.masked(str(error))

@@ -12,7 +12,7 @@ from towline.coordination.link import Watch
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
-    from towline.coordination.redis.server import RedisServer
+    from towline.access.redis_server import RedisServer
 
 _PAUSE_S = 0.1
 _STALE_LIMIT = 64

@@ -9,12 +9,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from towline.coordination.redis.server import RedisServer
+    from towline.access.redis_server import RedisServer
+
+PASSING = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, TryAgainError, OSError)
+"""What ends by itself: the server is away, loading, failing over. Everything else is final (COORD-R21)."""
 
 
 class Connections:
