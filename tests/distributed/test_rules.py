@@ -124,7 +124,9 @@ def test_the_backstop_starts_with_the_claim() -> None:
     run: Any = SimpleNamespace(
         row=SimpleNamespace(id="a"),
         attempt=SimpleNamespace(worker_id="", epoch=0),
-        kind=SimpleNamespace(retry=SimpleNamespace(max_s=30.0)),
+        kind=SimpleNamespace(
+            retry=SimpleNamespace(max_s=30.0), spec=SimpleNamespace(settings=SimpleNamespace(cache=None))
+        ),
     )
     assignment = Assignment(task_id="a", module="a", timeout_ms=10_000, attempts_allowed=3)
     dispatch = Dispatch(

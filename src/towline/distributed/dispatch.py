@@ -1,11 +1,12 @@
 """What the master does with a dispatched task: queue it, follow it through the feed, bring back its outcome.
 
 To the engine this is its runner: ``start`` and ``stop``. Nothing here waits; the shell in ``master.py`` carries out
-what is gathered in ``to_enqueue``, ``to_withdraw`` and ``to_signal``.
+what is gathered in ``to_look_up``, ``to_enqueue``, ``to_withdraw`` and ``to_signal``.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from towline.coordination.ledger.queue import fits
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from towline.clock import Clock
     from towline.coordination.records import Assignment, FeedEntry, OutcomeRecord, WorkerRegistration
-    from towline.execution.taskrun import TaskRun
+    from towline.execution.taskrun import ModuleKind, TaskRun
 
 RUN_WIDE = {"pipeline_failed": Signal.PIPELINE_FAILED, "interrupted": Signal.STOPPED, "stopped": Signal.STOPPED}
 """Reasons for which every task of the run is being cancelled: told to all workers at once by the signal."""
@@ -72,6 +73,8 @@ class Dispatch:
         self._now, self._result_margin_s, self._wake = now, result_margin_s, wake
         self._keeps_always_run = keeps_always_run
         self.sent: dict[str, Sent] = {}
+        self.to_look_up: deque[Sent] = deque()
+        """What may be in the master's cache: only tasks without conditions, which a node might decide (DIST-37)."""
         self.to_enqueue: list[Sent] = []
         self.to_withdraw: list[Sent] = []
         self.to_signal: Signal = Signal.RUNNING
@@ -82,8 +85,12 @@ class Dispatch:
     def start(self, run: TaskRun, loop: asyncio.AbstractEventLoop) -> None:
         """Give a task away."""
         sent = self.sent[run.row.id] = Sent(run, self._assignment_of(run))
-        self.to_enqueue.append(sent)
+        (self.to_look_up if may_be_cached(run.kind) else self.to_enqueue).append(sent)
         self._wake()
+
+    def is_wanted(self, sent: Sent) -> bool:
+        """Whether a task has not ended, and nobody has asked to take it back."""
+        return sent.stop is None and self.sent.get(sent.run.row.id) is sent
 
     def stop(self, run: TaskRun, code: str) -> None:
         """Take a task back, wherever it is; its outcome follows."""
@@ -236,6 +243,12 @@ class Dispatch:
             attempts=run.row.attempts,
             epoch=run.row.epoch,
         )
+
+
+def may_be_cached(kind: ModuleKind) -> bool:
+    """Whether the master may answer a task from its cache before it sends it (DIST-37)."""
+    settings = kind.spec.settings
+    return settings.cache is not None and not settings.run_if and not settings.skip_if
 
 
 def capabilities_of(worker: WorkerRegistration) -> tuple[str, ...]:

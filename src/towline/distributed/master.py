@@ -44,6 +44,14 @@ class MasterHost(Protocol):
         """Return the outcome of a task that ended before, or without, the coordinator; ``None`` if it has none."""
         ...
 
+    async def cached(self, sent: Sent) -> OutcomeRecord | None:
+        """Look into the master's cache for a task; ``None``: a worker has to run it (DIST-37)."""
+        ...
+
+    async def make_durable(self) -> None:
+        """Return once all that was heard from the feed so far is in the journal."""
+        ...
+
     def take_events(self, batch: EventBatch) -> None:
         """Write a worker's events into the run's log."""
         ...
@@ -72,7 +80,7 @@ class Master:
         self.statuses: Sequence[WorkerStatus] = ()
         self.dispatch: Dispatch  # set by whoever composes both: each knows the other
         self._options, self._host = options, host
-        self._position = 0
+        self._position = self._trimmed = 0
         self._known: set[str] = set()
         """Tasks whose outcome the coordinator has."""
         self._wake = asyncio.Event()
@@ -194,6 +202,25 @@ class Master:
         ready = dispatch.take_routed()
         if ready:
             await self._enqueue(ready)
+        if dispatch.to_look_up:
+            await self._look_up()
+            self.wake()
+
+    async def _look_up(self) -> None:
+        """Publish what the cache has, or queue it; one task at a time, for what is due meanwhile comes first (DIST-37)."""
+        dispatch = self.dispatch
+        sent = dispatch.to_look_up.popleft()
+        try:
+            record = await self._host.cached(sent) if dispatch.is_wanted(sent) else None
+        except Exception as error:  # noqa: BLE001 - a fault of the look-up is the task's failure, as on a worker
+            dispatch.fail(sent, error, "error")
+            return
+        if not dispatch.is_wanted(sent):
+            dispatch.withdrawn(sent)
+        elif record is None:
+            dispatch.to_enqueue.append(sent)
+        else:
+            await self.coordinator.publish_outcome(record, lease=None)
 
     async def _enqueue(self, ready: Sequence[Sent]) -> None:
         await self._publish_dependencies(ready)
@@ -313,12 +340,21 @@ class Master:
                 if jumps != self.opening.epoch_jumps:
                     self.opening = msgspec.structs.replace(self.opening, epoch_jumps=jumps)
                 await self.coordinator.requeue_expired()
+                await self._trim_feed()
                 for sent in self.dispatch.overdue():
                     await self._give_up_on(sent)
             if self.dispatch.to_enqueue:
                 await self._refresh_workers()
                 self.dispatch.fail_unroutable(options.registration_timeout_s)
             await asyncio.sleep(min(ROUTE_INTERVAL_S, options.heartbeat_interval_s))
+
+    async def _trim_feed(self) -> None:
+        """Drop what the journal has: a successor needs only what this master has not made durable (COORD-R24)."""
+        position = self._position
+        if position > self._trimmed:
+            await self._host.make_durable()
+            await self.coordinator.trim_feed(up_to=position)
+            self._trimmed = position
 
     async def _give_up_on(self, sent: Sent) -> None:
         """Record the timeout of a worker that should have been done long ago (DIST-32, COORD-C55)."""
@@ -345,7 +381,7 @@ class Master:
         self.opening = msgspec.structs.replace(self.opening, epoch_jumps=jumps)
         dispatch = self.dispatch
         self._known.clear()
-        self._position = 0
+        self._position = self._trimmed = 0
         await self.coordinator.open_run(self.opening)
         for sent in list(dispatch.sent.values()):
             if sent.holder is not None and sent.assignment.at_most_once:

@@ -8,6 +8,8 @@ from towline.execution.engine import Engine
 from towline.planning.records import FINAL_STATES, StateRecord
 
 if TYPE_CHECKING:
+    import asyncio
+
     from towline.execution.engine import StopReason, _Turn
     from towline.execution.taskrun import TaskRun
 
@@ -19,13 +21,24 @@ class RemoteEngine(Engine):
         super().__init__(**parts)
         self._stop_asked = False
         self._moves: list[tuple[TaskRun, Literal["queued", "running"], int, str]] = []
+        self._barriers: list[asyncio.Future[None]] = []
 
     def moved(self, run: TaskRun, state: Literal["queued", "running"]) -> None:
         """Make a move of a task between queue and workers durable, then show it."""
         self._moves.append((run, state, run.attempt.epoch, run.attempt.worker_id))
         self._kick()
 
+    async def make_durable(self) -> None:
+        """Return once all that was reported so far is in the journal; at once when the run has ended."""
+        if not self._complete.done():
+            barrier: asyncio.Future[None] = self._loop.create_future()
+            self._barriers.append(barrier)
+            self._kick()
+            await barrier
+
     def _hear(self, turn: _Turn) -> None:
+        barriers, self._barriers = self._barriers, []
+        turn.marked += barriers
         moves, self._moves = self._moves, []
         for run, state, epoch, worker_id in moves:
             if run.row.state not in FINAL_STATES:

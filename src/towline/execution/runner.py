@@ -125,9 +125,8 @@ class Runner:
             await self._hook(run, "on_failed", outcome)
             return outcome
         await self._around.restore_consumed(run)
-        cached = await self._around.look_up(run)
+        cached = await self.look_up(run)
         if cached is not None:
-            await self._hook(run, "on_cached", cached)
             return cached
         marked = self._host.mark_running(run)
         if marked is not None:
@@ -150,6 +149,15 @@ class Runner:
         if isinstance(outcome, Succeeded):
             await self._around.save(run, outcome)
         return outcome
+
+    async def look_up(self, run: TaskRun) -> Succeeded[Any] | None:
+        """Take the outcome of a task from the cache; ``None``: its body has to run (CACHE-01, DIST-37)."""
+        if run.inputs is None:
+            await self._around.load(run)
+        cached = await self._around.look_up(run)
+        if cached is not None:
+            await self._hook(run, "on_cached", cached)
+        return cached
 
     async def _conditions(self, run: TaskRun) -> Skipped | Failed | None:
         """Ask the conditions that the plan could not decide (RUN-12, RUN-14)."""

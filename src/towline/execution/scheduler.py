@@ -163,6 +163,10 @@ class Scheduler:
         """Return the longest chain of tasks by estimates, first task first (SCHED-04)."""
         return self._ordering.longest_chain(self._standing.links, self._standing.joins.parents)
 
+    def critical_path_s(self, task: int) -> float:
+        """Return the estimate of a task and the longest chain behind it, in seconds (SCHED-04)."""
+        return self._ordering.critical_path_s(task)
+
     # -------------------------------------------------------------- events
 
     def _on_begin(self, _event: Begin, _now: float, out: list[Decision]) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 import towline
 from towline.clock import moment
+from towline.coordination.checks import CRITICAL_PATH_LIMIT_MS
 from towline.coordination.contract import RunCleanup
 from towline.coordination.records import (
     Assignment,
@@ -33,7 +34,7 @@ from towline.distributed.worker import Worker
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.remote_engine import RemoteEngine
 from towline.modules.outcomes import Succeeded
-from towline.pipeline.program import limits_of, params_mapping
+from towline.pipeline.program import limits_of, node_pools_of, params_mapping
 from towline.pipeline.session import Session
 from towline.pipeline.worker_node import WorkerNode
 
@@ -41,14 +42,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from towline.coordination.records import EventBatch
+    from towline.distributed.dispatch import Sent
     from towline.distributed.options import DistributedOptions
     from towline.execution.engine import Engine
     from towline.execution.limits import RunLimits
     from towline.execution.run_request import RunRequest
     from towline.execution.taskrun import TaskRun
+    from towline.modules.outcomes import Outcome
+    from towline.planning.records import PlannedTask
 
 NO_BOUND = 1_000_000
-"""Slots and cores of a run that is spread over nodes: each node bounds itself (DIST-36)."""
+"""Slots, cores and node-scope tickets of a run that is spread over nodes: each node bounds itself (DIST-36)."""
 
 
 class MasterSession(Session):
@@ -72,7 +76,10 @@ class MasterSession(Session):
         self._worker: Worker | None = None
 
     def _limits(self) -> RunLimits:
-        return msgspec.structs.replace(limits_of(self.request.options), parallelism=NO_BOUND, cores=NO_BOUND)
+        """Only what holds over all nodes is taken here, before a task is queued (DIST-36)."""
+        limits = limits_of(self.request.options)
+        pools = limits.pools | dict.fromkeys(node_pools_of(self.request.options), NO_BOUND)
+        return msgspec.structs.replace(limits, parallelism=NO_BOUND, cores=NO_BOUND, pools=pools)
 
     # ------------------------------------------------------------------ the run
 
@@ -231,6 +238,7 @@ class MasterSession(Session):
             always_run=settings.always_run,
             at_most_once=settings.at_most_once,
             priority=settings.priority,
+            critical_path_ms=min(CRITICAL_PATH_LIMIT_MS, round(self.scheduler.critical_path_s(run.position) * 1000)),
             timeout_ms=round(kind.timeout_s * 1000),
             attempts_allowed=kind.retry.count + 1,
             epoch_floor=row.epoch,
@@ -275,13 +283,25 @@ class MasterSession(Session):
         """Give the outcome of a task that no worker of this run has published."""
         position = self.opened.plan.index[task_id]
         outcome = await self.values.load(position)
-        row = self.values.task(position)
+        return self._record_of(self.values.task(position), outcome)
+
+    def _record_of(self, row: PlannedTask, outcome: Outcome[Any]) -> OutcomeRecord:
         codec = self._kinds[row.module].codec
         payload = None
         if isinstance(outcome, Succeeded) and outcome.value is not None and codec is not None:
             payload = codec.encode(outcome.value, workdir=self.workdir)
-        reference = LeaseRef(task_id=task_id, epoch=row.epoch, worker_id=row.worker or self.worker_id)
+        reference = LeaseRef(task_id=row.id, epoch=row.epoch, worker_id=row.worker or self.worker_id)
         return record_of_outcome(outcome, reference, payload, self.clock.now())
+
+    async def cached(self, sent: Sent) -> OutcomeRecord | None:
+        """Give the outcome that this node's cache has for a task (DIST-37)."""
+        run = sent.run
+        outcome = await self.own_runner.look_up(run)
+        return None if outcome is None else self._record_of(run.row, outcome)
+
+    async def make_durable(self) -> None:
+        """Return once the journal has what was heard from the feed so far."""
+        await self.engine.make_durable()  # type: ignore[attr-defined]
 
     def take_events(self, batch: EventBatch) -> None:
         """Write a worker's events into the run's log, under this log's numbers (DIST-60)."""

@@ -248,6 +248,15 @@ def rules_of(specs: Mapping[str, ModuleSpec]) -> dict[str, ModuleRules]:
     return rules
 
 
+def node_pools_of(options: Options) -> dict[str, int]:
+    """Return the tickets of the pools that each node counts for itself (SCHED-11)."""
+    return {
+        name: pool if isinstance(pool, int) else pool.tickets
+        for name, pool in options.pools.items()
+        if isinstance(pool, int) or pool.scope == "node"
+    }
+
+
 def limits_of(options: Options) -> RunLimits:
     """Give the scheduler the rights of this node."""
     cores = node_cores()

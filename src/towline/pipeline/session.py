@@ -32,6 +32,7 @@ from towline.execution.values import Values
 from towline.execution.watchdog import Watchdog
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
+from towline.pipeline.caching import open_cache
 from towline.pipeline.garbage import collections_paused
 from towline.pipeline.opening import artifact_store
 from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of, secrets_of
@@ -42,8 +43,6 @@ from towline.planning.records import RunRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from towline.artifacts.store import ArtifactStore
-    from towline.execution.cached import CachedRuns
     from towline.execution.isolation import ProcessBodies
     from towline.execution.limits import RunLimits
     from towline.execution.observers import Observer
@@ -138,7 +137,8 @@ class Session:
         )
         self._deadlines = Deadlines(loop)
         self._threads = ThreadPool()
-        self.engine.runner = self._runner()
+        self.own_runner = self._runner()
+        self.engine.runner = self.own_runner
 
     def _limits(self) -> RunLimits:
         """The rights that the scheduler gives out."""
@@ -167,7 +167,17 @@ class Session:
             values=self.values,
             growth=self.growth,
             artifacts=artifacts,
-            cache=self._cache(artifacts),
+            cache=open_cache(
+                self.built,
+                options,
+                self._target,
+                workdir=self.workdir,
+                artifacts=artifacts,
+                outcomes=self.values,
+                log=self.output.log,
+                clock=self.clock,
+                run_id=self.run_id,
+            ),
             output=self.output,
             masker=self.masker,
             threads=self._threads,
@@ -197,27 +207,6 @@ class Session:
             worker_id=self.worker_id,
         )
         return runner
-
-    def _cache(self, artifacts: ArtifactStore) -> CachedRuns | None:
-        """The cache, for a program that uses it (CACHE-09, CMD-14)."""
-        options = self.request.options
-        wanted = any(spec.settings.cache is not None for spec in self.built.specs.values())
-        if not wanted or options.no_cache or options.dry_commands:
-            return None
-        from towline.execution.cache import DirectoryCacheStore
-        from towline.execution.cached import CachedRuns
-
-        root = self._target.root if self._target else None
-        return CachedRuns(
-            store=DirectoryCacheStore(self.workdir / ".towline" / "cache", clock=self.clock),
-            artifacts=artifacts,
-            built=self.built,
-            outcomes=self.values,
-            root=root,
-            log=self.output.log,
-            clock=self.clock,
-            run_id=self.run_id,
-        )
 
     def _processes(self, doors: NodeDoors) -> ProcessBodies | None:
         """Where isolated bodies run; a program that has some was checked to have a target."""

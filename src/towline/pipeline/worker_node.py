@@ -19,6 +19,8 @@ from towline.execution.attempts import Attempts
 from towline.execution.deadlines import Deadlines
 from towline.execution.doors import NodeDoors
 from towline.execution.growth import Growth
+from towline.execution.node_rights import NodeRights
+from towline.execution.options import node_cores
 from towline.execution.output import Output
 from towline.execution.run_folder import RunFolder
 from towline.execution.runner import Runner
@@ -29,8 +31,9 @@ from towline.execution.threads import ThreadPool
 from towline.execution.values import Values
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
+from towline.pipeline.caching import open_cache
 from towline.pipeline.opening import artifact_store
-from towline.pipeline.program import kinds_of, secrets_of
+from towline.pipeline.program import kinds_of, node_pools_of, rules_of, secrets_of
 from towline.planning.live import LivePlan
 from towline.planning.records import FINAL_STATES, PlanDocument, PlannedTask
 from towline.serialization.exceptions import record_of
@@ -81,6 +84,7 @@ class WorkerNode:
         document = cast("dict[str, Any]", built.document_fields(plan_id=plan_id, run_id=run_id, now="", owner=None))
         self._plan = LivePlan(PlanDocument(**document, tasks=list(built.tasks)))
         self._kinds = kinds_of(built, request.options, must_travel=True, isolate_all=request.isolate_all)
+        self._rights = NodeRights(rules_of(built.specs), cores=node_cores(), pools=node_pools_of(request.options))
         self._runs: dict[str, TaskRun] = {}
         self._leases: dict[str, tuple[Lease, Callable[[OutcomeRecord], None]]] = {}
         self._starting: dict[str, asyncio.Task[None]] = {}
@@ -126,13 +130,24 @@ class WorkerNode:
             plan_id=plan_id,
         )
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
+        artifacts = artifact_store(self._program, self._request)
         surroundings = Surroundings(
             doors=doors,
             built=self._built,
             values=self.values,
             growth=self._growth,
-            artifacts=artifact_store(self._program, self._request),
-            cache=None,
+            artifacts=artifacts,
+            cache=open_cache(
+                self._built,
+                options,
+                self._target,
+                workdir=self.workdir,
+                artifacts=artifacts,
+                outcomes=self.values,
+                log=self.output.log,
+                clock=self._clock,
+                run_id=self._run_id,
+            ),
             output=self.output,
             masker=self.masker,
             threads=self._threads,
@@ -202,6 +217,7 @@ class WorkerNode:
     async def _prepare(self, lease: Lease) -> None:
         try:
             run = await self._make_run(lease)
+            await self._rights.take(run.row.module)
         except asyncio.CancelledError:
             self._end_unstarted(lease, "cancelled", self._stops.pop(lease.task_id, "stopped"), None)
             return
@@ -319,6 +335,7 @@ class WorkerNode:
         self.output.drain()
         if not run.abandoned:
             self._runs.pop(run.row.id, None)
+            self._rights.give_back(run.row.module)
         if run.commands:
             self.commands[run.row.id] = self.commands.get(run.row.id, 0) + run.commands
         lease, ended = self._leases.pop(run.row.id)
@@ -326,6 +343,7 @@ class WorkerNode:
 
     def freed(self, run: TaskRun) -> None:
         """An abandoned body has ended at last."""
+        self._rights.give_back(run.row.module)
         if self._runs.get(run.row.id) is run:
             del self._runs[run.row.id]
 

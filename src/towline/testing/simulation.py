@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from towline.coordination.link import Link
     from towline.coordination.records import EventBatch
+    from towline.distributed.dispatch import Sent
 
 WORKER_TIMEOUT_S = 6.0
 HEARTBEAT_S = 2.0
@@ -265,7 +266,8 @@ class SimulatedMaster:
     def _run_of(self, name: str) -> Any:
         row = SimpleNamespace(id=name, attempts=0, epoch=self._cluster.epochs.get(name, 0))
         codec = SimpleNamespace(decode=lambda data, **_: msgspec.json.decode(data))
-        kind = SimpleNamespace(codec=codec, retry=SimpleNamespace(max_s=0.0, count=0))
+        spec = SimpleNamespace(settings=SimpleNamespace(cache=None))
+        kind = SimpleNamespace(codec=codec, retry=SimpleNamespace(max_s=0.0, count=0), spec=spec)
         attempt = SimpleNamespace(worker_id="", epoch=0, workdir=None)
         return SimpleNamespace(
             row=row, kind=kind, attempt=attempt, first_attempt=0, tries=0, payload=None, artifacts=(), error=None
@@ -298,6 +300,13 @@ class SimulatedMaster:
         return OutcomeRecord(
             task_id=task_id, epoch=epoch, worker_id="plan", state="succeeded", value=msgspec.Raw(b"%d" % value)
         )
+
+    async def cached(self, sent: Sent) -> OutcomeRecord | None:
+        """Nothing is cached here."""
+        return None
+
+    async def make_durable(self) -> None:
+        """What is heard is durable at once."""
 
     def take_events(self, batch: EventBatch) -> None:
         """Bodies here say nothing."""
