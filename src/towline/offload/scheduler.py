@@ -123,14 +123,20 @@ class Scheduler:
 
     def advance(self, now: float) -> None:
         """Place every ready call that can be placed, and fill the local slots. Costs nothing when none is ready."""
+        full: Decline | None = None
         while self._ready:
             entry = heapq.heappop(self._ready)
             call = entry[3]
             if call.phase is not Phase.READY:
                 continue
-            decline = self._place(call, now)
+            if full is not None and call.place == "remote":
+                decline: Decline | None = full  # nobody had room for the call before: nobody has for this one
+            else:
+                decline = self._place(call, now)
             if decline is None:
                 continue
+            if decline.reason == "all_busy" and self.remote is not None and not self.remote.has_room:
+                full = decline
             call.decline = decline
             if call.place == "remote":
                 heapq.heappush(self._held, entry)
@@ -164,7 +170,7 @@ class Scheduler:
                 continue
             call.decline, call.phase = decline, phase
             refused.append(entry)
-            if decline.reason in ("all_busy", "no_live_worker"):
+            if not self.remote.has_room:
                 break
         for entry in refused:
             heapq.heappush(heap, entry)
