@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ class Runs:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Runs:
-    return Runs(tmp_path)
+def run(tmp_path: Path) -> Iterator[Runs]:
+    yield Runs(tmp_path)
+    started.warden.close()  # as the end of a run does
 
 
 def read(path: Path) -> str:
@@ -262,7 +264,30 @@ async def test_a_cancel_while_the_program_is_being_started_leaves_nothing(run: R
         begun.cancel()
         await asyncio.wait((begun,))
         await wait_for_trees()
-        assert not [name for name in os.listdir("/proc") if name.isdigit() and marker in command_line(name)]
+        assert not pids_with(marker)
+
+
+@clause("RUN-43")
+async def test_a_program_that_is_just_being_started_is_killed_with_the_others(run: Runs) -> None:
+    """The interleaving that left an orphan: it runs, and the turn that would count it has not come."""
+    for turns in range(8):
+        marker = f"31.{turns}{os.getpid()}"
+        begun = asyncio.create_task(run("sh", "-c", f"sleep {marker}; true"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        has_begun = bool(pids_with(marker))
+
+        started.kill_all()
+
+        if has_begun:
+            await wait_until_dead(*pids_with(marker))
+        begun.cancel()
+        await asyncio.wait((begun,))
+        await wait_for_trees()
+
+
+def pids_with(marker: str) -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and marker in command_line(name)]
 
 
 def command_line(pid: str) -> str:

@@ -203,22 +203,23 @@ class _Command:
         program = self._program(environment)
         started.warden.open()
         try:
-            transport, _ = await loop.subprocess_exec(
-                lambda: output,
-                program,
-                *self.arguments[1:],
-                stdin=asyncio.subprocess.PIPE if data is not None else asyncio.subprocess.DEVNULL,
-                cwd=self.cwd,
-                env=environment,
-                start_new_session=True,
-            )
+            with started.starting():
+                transport, _ = await loop.subprocess_exec(
+                    lambda: output,
+                    program,
+                    *self.arguments[1:],
+                    stdin=asyncio.subprocess.PIPE if data is not None else asyncio.subprocess.DEVNULL,
+                    cwd=self.cwd,
+                    env=environment,
+                    start_new_session=True,
+                )
+                tree = ProcessTree(transport.get_pid())
+                started.watch(tree)
+                started.warden.watch(tree.root)
         except FileNotFoundError as error:
             raise self._not_found(program, environment) from error
         except PermissionError as error:
             raise CommandNotFoundError(self.shown[0], "permission", self._mask(str(error.filename))) from error
-        tree = ProcessTree(transport.get_pid())
-        started.watch(tree)
-        started.warden.watch(tree.root)
         return transport, tree
 
     def _program(self, environment: dict[str, str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from towline.execution.warden import Warden
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
     from towline.execution.trees import ProcessTree
 
@@ -20,6 +22,8 @@ warden: Final = Warden()
 
 _living: set[ProcessTree] = set()
 _ending: set[asyncio.Task[None]] = set()
+_starting: list[None] = []
+"""One entry for each command that is being started."""
 
 
 def watch(tree: ProcessTree) -> None:
@@ -32,11 +36,37 @@ def forget(tree: ProcessTree) -> None:
     _living.discard(tree)
 
 
+@contextmanager
+def starting() -> Iterator[None]:
+    """Say that a command is being started, until its tree is watched: some turns of the loop lie between."""
+    _starting.append(None)
+    try:
+        yield
+    finally:
+        _starting.pop()
+
+
 def kill_all() -> None:
     """Kill every tree that this process started and that has not ended: the last act before an exit (RUN-43)."""
+    if _starting:
+        _watch_unknown()
     for tree in list(_living):
         tree.kill()
         _living.discard(tree)
+
+
+def _watch_unknown() -> None:
+    """Watch children that lead a session and are not known: a program runs before asyncio tells its pid.
+
+    A child that the program itself gave a session is taken for one: this happens only in the moment of a start.
+    """
+    from towline.execution.trees import ProcessTree, process_table
+
+    known = {tree.root for tree in _living} | {warden.pid}
+    node = os.getpid()
+    for row in process_table():
+        if row.parent == node and row.session == row.pid and row.pid not in known:
+            watch(ProcessTree(row.pid))
 
 
 def end_in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -31,6 +31,11 @@ class Warden:
         self._leaders: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return self._process.pid if self._process is not None else None
+
     def open(self) -> None:
         """See that the process is there; before a command starts, so that nothing happens in between."""
         with self._lock:
