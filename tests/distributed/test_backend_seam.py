@@ -7,6 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio import CancelScope
+
 from towline import Context, ExecutionBackend, Options, Pipeline, Succeeded, module, result_of
 from towline.errors.coordination import BackendContractError
 from towline.testing import clause, run_virtual
@@ -157,3 +159,62 @@ def test_the_example_runs_both_back_ends(tmp_path: Path, monkeypatch: Any) -> No
     spec.loader.exec_module(example)
     assert example.run_with(example.InThisProcess()) == 2
     assert example.run_with(example.PartlyElsewhere()) == 40
+
+
+@module
+async def breaks(ctx: Context) -> int:
+    await asyncio.sleep(1)
+    raise ValueError("broken")
+
+
+@module(always_run=True)
+async def clean(ctx: Context) -> str:
+    ran.append("clean begins")
+    await asyncio.sleep(5)
+    ran.append("clean ends")
+    return "clean"
+
+
+def _fail_and_clean(work: Callable[[ExecutionRequest], Coroutine[Any, Any, Any]]) -> Any:
+    ran.clear()
+    given = Options(backend=Toy(work), state="memory:", raise_on_failure=False)
+    return run_virtual(Pipeline("toy", [breaks, clean], options=given).run())
+
+
+@clause("DIST-85")
+def test_a_failure_does_not_cancel_always_run_work_under_the_runs_scope() -> None:
+    """A back end that cancels everything on the first failure must not take the clean-up with it."""
+
+    async def work(request: ExecutionRequest) -> Any:
+        ask, scope = request.context.execute_task, request.pipeline_scope
+
+        async def both(task: Any) -> Any:
+            outcome = await ask(task, scope=scope)
+            if task.id == "breaks":
+                scope.cancel()
+            return outcome
+
+        return await asyncio.gather(*[both(task) for task in request.tasks])
+
+    report = _fail_and_clean(work)
+    assert report.status == "failed"
+    assert report.outcome_of(clean).value == "clean"
+    assert ran == ["clean begins", "clean ends"]
+
+
+@clause("DIST-85")
+def test_another_scope_is_obeyed() -> None:
+    """A scope of the back end's own says that it has a reason of its own, always-run or not."""
+
+    async def work(request: ExecutionRequest) -> Any:
+        outcomes = []
+        with CancelScope() as own:
+            asyncio.get_running_loop().call_later(2, own.cancel)
+            task = next(task for task in request.tasks if task.id == "clean")
+            await request.context.execute_task(task, scope=own)
+        outcomes.append(await request.context.execute_task(next(t for t in request.tasks if t.id == "breaks")))
+        return outcomes
+
+    report = _fail_and_clean(work)
+    assert ran == ["clean begins"]
+    assert {task.id: task.state for task in report.tasks}["clean"] == "cancelled"

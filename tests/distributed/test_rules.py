@@ -254,3 +254,17 @@ def test_the_spool_keeps_what_is_not_acknowledged() -> None:
     again = spool.unsent()
     assert again is not None
     assert [event.n for event in again.events] == [3, 4]
+
+
+@module
+async def counts(ctx: Context) -> None:
+    for done in range(1, 101):
+        ctx.progress(done, 100)
+
+
+@clause("PLAN-41")
+def test_the_last_count_of_a_task_arrives() -> None:
+    """Progress is thinned out on its way; a finished migration that shows 97 of 100 sends an operator searching."""
+    seen = run_virtual(run_together([counts]))
+    [task] = seen.report.tasks
+    assert (task.done, task.total) == (100, 100)

@@ -217,6 +217,15 @@ class Dispatch:
             reason = Reason(code=run.stop)
             self._host.ended(run, Cancelled(reason=reason, task_id=run.row.id, finished_at=self._clock.now()))
 
+    def drop_all(self) -> None:
+        """Nothing will be heard of these tasks any more: whoever waits for them goes on without (DIST-56)."""
+        sent, self.sent = self.sent, {}
+        for one in sent.values():
+            one.run.stop = "stopped"
+            reason = Reason(code="stopped")
+            cancelled = Cancelled(reason=reason, task_id=one.run.row.id, finished_at=self._clock.now())
+            self._host.ended(one.run, cancelled)
+
     def overdue(self) -> Sequence[Sent]:
         """Return the tasks whose worker should have been done long ago."""
         now = self._now()

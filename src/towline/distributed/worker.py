@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from towline.coordination.records import Closed, Lease, WorkerStatus
 from towline.coordination.signals import Signal
-from towline.errors.coordination import CoordinationError, RunUnknownError, SessionEndedError, SessionReplacedError
+from towline.errors.coordination import (
+    CoordinationError,
+    CoordinatorClosedError,
+    CoordinatorLostError,
+    MasterLostError,
+    RunUnknownError,
+    SessionEndedError,
+    SessionReplacedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,6 +35,9 @@ _log = logging.getLogger("towline.worker")
 CLAIM_PAUSE_S, LONGEST_CLAIM_PAUSE_S = 0.1, 2.0
 EVENTS_INTERVAL_S = 0.5
 REGISTER_AGAIN_S = 1.0
+
+_HOPELESS = (CoordinatorLostError, CoordinatorClosedError, MasterLostError, RunUnknownError)
+"""What has been waited for long enough already; another error of a claim may pass (DIST-16)."""
 
 
 class TaskExecutor(Protocol):
@@ -154,7 +165,8 @@ class Worker:
     # ------------------------------------------------------------------ claiming
 
     async def _claim_on(self) -> None:
-        pause_s = CLAIM_PAUSE_S
+        pause_s, failing_since = CLAIM_PAUSE_S, 0.0
+        now = asyncio.get_running_loop().time
         while self._closed is None and not self._draining.is_set():
             await self._has_free.wait()
             try:
@@ -171,13 +183,15 @@ class Worker:
                 await self._register_again()
                 continue
             except CoordinationError as error:
-                if self._closed is not None or error.exit_code == 4:
+                failing_since = failing_since or now()
+                is_hopeless = isinstance(error, _HOPELESS) or now() - failing_since >= self._lost_after_s
+                if self._closed is not None or is_hopeless:
                     raise
                 self._tell(f"a claim failed and is repeated: {error}")
                 await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, LONGEST_CLAIM_PAUSE_S)
                 continue
-            pause_s = CLAIM_PAUSE_S
+            pause_s, failing_since = CLAIM_PAUSE_S, 0.0
 
     async def _claim(self) -> ClaimReply:
         return await self._coordinator.claim(self._registration.ref, token=self._token(), wait_s=None)

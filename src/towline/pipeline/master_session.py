@@ -31,6 +31,7 @@ from towline.distributed.options import options_from
 from towline.distributed.outcomes import record_of_outcome
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
+from towline.errors.coordination import CoordinationError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.remote_engine import RemoteEngine
 from towline.modules.outcomes import Succeeded
@@ -184,7 +185,7 @@ class MasterSession(Session):
                 await self._master.complete()
             if pool is not None and self._worker is not None and self._node is not None:
                 if self._lost:
-                    pool.cancel()
+                    await self._stop_pool(pool, self._worker, self._lost)
                 await asyncio.wait([pool])
                 if not pool.cancelled() and pool.exception() is None:
                     await self._worker.say_goodbye(self._node.commands)
@@ -200,6 +201,12 @@ class MasterSession(Session):
             self._count_commands()
 
     _lost: Exception | None = None
+
+    async def _stop_pool(self, pool: asyncio.Task[str], worker: Worker, error: Exception) -> None:
+        """End what runs here and publish none of it; a body that will not end is left to the end of the process."""
+        worker.replaced(error if isinstance(error, CoordinationError) else CoordinationError(str(error)))
+        await asyncio.wait([pool], timeout=self.distributed.drain_timeout_s)
+        pool.cancel()
 
     async def _clean_up(self) -> None:
         """Remove the run's transfer data by policy, once everybody has gone (DIST-70 to 73)."""
@@ -333,6 +340,7 @@ class MasterSession(Session):
         """End the run: it is another master's now, or nobody can be reached (DIST-56)."""
         self._lost = error
         self.engine.break_down(error)  # type: ignore[attr-defined]
+        self._master.dispatch.drop_all()
 
 
 def as_master(request: RunRequest) -> RunRequest:

@@ -1,0 +1,237 @@
+"""Claims that fail, the order of work, what is durable first, and a master that was replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from distributed.together import run_together
+from towline import Context, Pipeline, module, result_of
+from towline.coordination.client import LinkedCoordinator
+from towline.coordination.memory import MemoryCoordinators, MemoryLink
+from towline.coordination.records import Closed
+from towline.coordination.signals import Signal
+from towline.distributed.keeper import HeldLeases
+from towline.distributed.options import DistributedOptions
+from towline.distributed.spool import Spool
+from towline.distributed.worker import Worker
+from towline.errors.coordination import CoordinationError, MasterReplacedError
+from towline.execution.options import Options
+from towline.execution.run_request import RunRequest
+from towline.testing import clause, run_virtual
+from towline.testing.contract_cases.scene import registration_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from towline.coordination.records import Assignment
+
+ran: list[str] = []
+
+
+class _Failing:
+    """A coordinator whose claims fail a few times; says when it was asked."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.asked_at: list[float] = []
+
+    async def claim(self, worker: Any, *, token: str, wait_s: float | None) -> Closed:
+        self.asked_at.append(asyncio.get_running_loop().time())
+        if len(self.asked_at) <= self.failures:
+            raise CoordinationError("the store is out of order")
+        return Closed("completed")
+
+    async def wait_for_signal(self, *, seen: Signal) -> Signal:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@clause("DIST-16")
+def test_a_claim_that_fails_is_repeated_with_growing_pauses() -> None:
+    """A broken store is asked again, not hammered; what it says goes to the log each time."""
+    said: list[str] = []
+    coordinator: Any = _Failing(8)
+    scene: Any = SimpleNamespace(run_id="r")
+    registration = registration_of(scene, "w")
+    executor: Any = SimpleNamespace()
+
+    async def scenario() -> str:
+        worker = Worker(
+            coordinator,
+            registration,
+            executor,
+            parallelism=1,
+            spool=Spool(registration.ref, "r"),
+            held=HeldLeases(),
+            random=Random(1),
+            tell=said.append,
+        )
+        return await worker.run()
+
+    assert run_virtual(scenario()) == "completed"
+    times = coordinator.asked_at
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert 0.05 <= pauses[0] <= 0.1
+    assert all(1.0 <= pause <= 2.0 for pause in pauses[-3:])
+    assert len(said) == 8
+    assert "out of order" in said[0]
+
+
+@module(matrix={"number": list(range(6))})
+async def waits(ctx: Context, number: int) -> str:
+    ran.append(f"{ctx.worker_id} +")
+    await asyncio.sleep(10)
+    ran.append(f"{ctx.worker_id} -")
+    return ctx.worker_id
+
+
+@clause("DIST-16")
+def test_a_node_may_lower_the_parallelism_and_a_slot_comes_before_a_claim() -> None:
+    """A small machine in a run of large ones takes what it can hold, and leaves the rest in the queue for others."""
+    ran.clear()
+    run = run_virtual(run_together([waits], options={"parallelism": 50}, max_parallelism=2, workers={"w": ()}))
+    assert run.report.status == "succeeded"
+    running = most = 0
+    for line in ran:
+        running += 1 if line.endswith("+") else -1
+        most = max(most, running)
+    assert most == 2
+
+
+@module
+async def short(ctx: Context) -> int:
+    ran.append("short")
+    return 1
+
+
+@module
+async def head(ctx: Context) -> int:
+    ran.append("head")
+    return 1
+
+
+@module
+async def middle(ctx: Context, value: int = result_of(head)) -> int:
+    return value
+
+
+@module
+async def tail(ctx: Context, value: int = result_of(middle)) -> int:
+    return value
+
+
+@clause("COORD-C31", "SCHED-04")
+def test_the_longest_chain_is_begun_first() -> None:
+    """The end of a run is the end of its longest chain: workers take its head before what nobody waits for."""
+    ran.clear()
+    run = run_virtual(run_together([short, tail], options={"parallelism": 1}, workers={"w": ()}))
+    assert run.report.status == "succeeded"
+    assert ran == ["head", "short"]
+
+
+@module
+async def seeds(ctx: Context) -> list[int]:
+    return [1, 2, 3]
+
+
+@module(each=result_of(seeds))
+async def grown(ctx: Context, item: int) -> int:
+    await asyncio.sleep(20)
+    return item
+
+
+class _Watched(LinkedCoordinator):
+    """A coordinator that looks into the plan's files whenever something is queued."""
+
+    folder: Path
+    missing: list[str]
+    queued: list[str]
+
+    async def enqueue(self, assignments: Sequence[Assignment]) -> Sequence[bool]:
+        written = "".join(path.read_text("utf-8") for path in self.folder.rglob("plan.j*"))
+        for one in assignments:
+            self.queued.append(one.task_id)
+            if f'"{one.task_id}"' not in written:
+                self.missing.append(one.task_id)
+        return await super().enqueue(assignments)
+
+
+class _Watching(MemoryCoordinators):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.missing: list[str] = []
+        self.queued: list[str] = []
+
+    async def create_master(self, run_id: str) -> LinkedCoordinator:
+        made = _Watched(MemoryLink(self.run(run_id)), run_id)
+        made.folder, made.missing, made.queued = self.folder, self.missing, self.queued
+        return made
+
+
+def _request(coordinator: Any, state: str = "memory:", **fields: Any) -> RunRequest:
+    made = DistributedOptions(coordinator=coordinator, **{"registration_timeout_s": 60.0, **fields})
+    return RunRequest(options=Options(state=state, raise_on_failure=False), distributed=made, run_id="run-1")
+
+
+@clause("DIST-57", "PLAN-57")
+def test_grown_tasks_are_in_the_plan_before_a_worker_can_hold_them(tmp_path: Path) -> None:
+    """A restarted master finds every task that somebody works on: it was written before it was queued."""
+    factory = _Watching(tmp_path)
+    request = _request(factory, str(tmp_path / "state"))
+    report, _ = asyncio.run(Pipeline("p", [grown_quickly]).run_for(request))
+    assert report.status == "succeeded"
+    assert len(factory.queued) == 4
+    assert factory.missing == []
+
+
+@module(each=result_of(seeds))
+async def grown_quickly(ctx: Context, item: int) -> int:
+    return item
+
+
+@clause("COORD-R24", "DIST-33")
+def test_the_feed_is_trimmed_to_what_the_journal_lacks() -> None:
+    """A run of a million tasks must not keep each of its moves in the store until its end."""
+    shared = MemoryCoordinators()
+    report, _ = run_virtual(Pipeline("p", [grown]).run_for(_request(shared, master_parallelism=1)))
+    assert report.status == "succeeded"
+    state = shared.run("run-1").state
+    assert state.feed_seq >= 8
+    assert len(state.feed) <= 3
+
+
+@clause("DIST-56")
+def test_a_replaced_master_writes_nothing_more() -> None:
+    """Two masters over one plan would undo each other: the older one stops where it is, with exit code 4."""
+    shared = MemoryCoordinators()
+    look: list[Any] = []
+    seen: list[Any] = []
+
+    async def scenario() -> None:
+        request = msgspec.structs.replace(_request(shared, master_parallelism=2), look=look.append)
+        running = asyncio.ensure_future(Pipeline("p", [grown]).run_for(request))
+        await asyncio.sleep(5)
+        session = look[0]._session
+        opening = session._master.opening
+        newer = await shared.create_master("run-1")
+        await newer.open_run(
+            msgspec.structs.replace(opening, master_id="m-2", owner_epoch=opening.owner_epoch + 1, replaces=1)
+        )
+        with pytest.raises(MasterReplacedError) as raised:
+            await running
+        seen.append(raised.value)
+        seen.append([row.state for row in session.opened.plan.document.tasks if row.parent])
+
+    run_virtual(scenario())
+    assert seen[0].exit_code == 4
+    assert seen[1] == ["running", "running", "queued"]
+    assert shared.run("run-1").state.completed is False
