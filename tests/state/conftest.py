@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests of cursors and id maps in a target."""
+"""Real servers: PostgreSQL for cursors and id maps in a target, Redis for state."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from towline.testing.redis_server import RedisTestServer
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +27,17 @@ def postgres() -> Iterator[Callable[[], Any]]:
         yield lambda: psycopg.connect(server.get_uri())
     finally:
         server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisTestServer]:
+    """A Redis of the session's own; tests use pipelines of their own."""
+    with RedisTestServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisTestServer]:
+    """A cluster of one node, which refuses scripts whose keys span slots."""
+    with RedisTestServer(cluster=True) as server:
+        yield server

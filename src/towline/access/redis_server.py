@@ -39,6 +39,10 @@ class RedisServer:
         where = self._path or f"{self.host}:{self.port}/{self.database}"
         self.shown = f"{parts.scheme}://{where}"
 
+    def option(self, name: str) -> str | None:
+        """Return an option of the URL."""
+        return self._query.get(name)
+
     def masked(self, text: str) -> str:
         """Return a text of the server or client without the password."""
         return text.replace(self._password, "***") if self._password else text

@@ -127,10 +127,14 @@ class RedisTestServer:
 
 
 def _free_port() -> int:
-    """Return a port that is free now, below 55,535: a cluster node also takes the one 10,000 above."""
+    """Return a port that is free now, as is the one 10,000 above, which a cluster node also takes.
+
+    Both lie below the ports that a system gives to outgoing connections: those come and go at any moment.
+    """
     chance = random.Random(os.urandom(8))
     while True:
-        port = chance.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
+        port = chance.randrange(10_000, 22_000)
+        with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as bus:
             probe.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
             return port
