@@ -22,9 +22,10 @@ NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 KEY_LIMIT = 128
 """Longest text of one key before encoding, in characters (PLAN-07)."""
 
-_KEY_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\[\]%,\ud800-\udfff]")
-_SEGMENT_UNSAFE = re.compile(r"[^A-Za-z0-9._\-\[\]]")
-_WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z")
+# Texts, which ``re`` compiles when they are first used: a start that needs none saves a millisecond.
+_KEY_UNSAFE = r"[\x00-\x1f\x7f-\x9f\[\]%,\ud800-\udfff]"
+_SEGMENT_UNSAFE = r"[^A-Za-z0-9._\-\[\]]"
+_WINDOWS_DEVICE = r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z"
 _SEGMENT_LIMIT, _SEGMENT_KEPT = 150, 100
 
 
@@ -40,7 +41,7 @@ def encode_key(text: str) -> str:
     """
     if not 1 <= len(text) <= KEY_LIMIT:
         raise ValueError(f"a key has 1 to {KEY_LIMIT} characters, this one has {len(text)}")
-    return _KEY_UNSAFE.sub(_percent, text)
+    return re.sub(_KEY_UNSAFE, _percent, text)
 
 
 def task_id(module: str, key: str | None = None) -> TaskId:
@@ -55,12 +56,12 @@ def segment(name: str) -> str:
     leading or trailing dot and the first letter of a Windows device name; above 150 bytes the first 100
     are kept, with ``~`` and 16 hex digits of the name's SHA-256.
     """
-    text = _SEGMENT_UNSAFE.sub(_percent, name)
+    text = re.sub(_SEGMENT_UNSAFE, _percent, name)
     if text.startswith("."):
         text = "%2E" + text[1:]
     if text.endswith("."):
         text = text[:-1] + "%2E"
-    if _WINDOWS_DEVICE.match(text):
+    if re.match(_WINDOWS_DEVICE, text):
         text = f"%{ord(text[0]):02X}{text[1:]}"
     if len(text) > _SEGMENT_LIMIT:
         digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
