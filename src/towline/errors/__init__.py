@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         ArtifactError,
         ArtifactMissingError,
         ArtifactPackError,
+        ArtifactTooLargeError,
         UnsafeArchiveError,
     )
     from towline.errors.commands import (
@@ -124,7 +125,8 @@ if TYPE_CHECKING:
     from towline.errors.virtual_time import RealTimeError, SignalPointError, VirtualDeadlockError
 
 _HOMES = {
-    "artifacts": "ArtifactCorruptError ArtifactError ArtifactMissingError ArtifactPackError UnsafeArchiveError",
+    "artifacts": "ArtifactCorruptError ArtifactError ArtifactMissingError ArtifactPackError ArtifactTooLargeError "
+    "UnsafeArchiveError",
     "commands": "CommandFailedError CommandNotFoundError CommandTimeoutError UnsafeArgumentError",
     "configuration": "AmbiguousNameError CancelError ConfigurationError NothingHereError UnknownNameError",
     "coordination": (
@@ -167,6 +169,7 @@ __all__ = [
     "ArtifactError",
     "ArtifactMissingError",
     "ArtifactPackError",
+    "ArtifactTooLargeError",
     "BackendContractError",
     "BufferBusyError",
     "BufferReleasedError",

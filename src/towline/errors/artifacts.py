@@ -52,6 +52,20 @@ class ArtifactPackError(ArtifactError):
         )
 
 
+class ArtifactTooLargeError(ArtifactError):
+    """An artifact is above the limit of its store (ART-15)."""
+
+    def __init__(self, store: str, limit_bytes: int) -> None:
+        super().__init__(store, limit_bytes)
+        self.store, self.limit_bytes = store, limit_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"the artifact has more than the {self.limit_bytes:,} bytes that {self.store} takes, and was not stored. "
+            "Split it, or give Options an artifact_store that is made for such sizes."
+        )
+
+
 class UnsafeArchiveError(ArtifactError):
     """An archive holds an entry that could write where it should not (ART-10)."""
 
