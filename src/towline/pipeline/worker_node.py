@@ -331,6 +331,9 @@ class WorkerNode:
 
     def ended(self, run: TaskRun, outcome: Outcome[Any]) -> None:
         """Hand the outcome of an execution to the worker."""
+        if run.row.done is not None:
+            # On the way progress is thinned out; the last count is what the plan keeps (PLAN-41).
+            self.show("progress", run, {"done": run.row.done, "total": run.row.total})
         self.output.task_ended(run.attempt)
         self.output.drain()
         if not run.abandoned:
