@@ -16,6 +16,7 @@ from towline.cli.params import params_of
 from towline.cli.settings import choose, options_of, project_table, unknown_variables
 from towline.cli.together import is_worker, take_part, work
 from towline.errors.configuration import ConfigurationError
+from towline.execution.own_loop import run_on_own_loop
 from towline.execution.run_request import RunRequest
 from towline.identity.names import NODE_ID
 from towline.planning.selection import split_names
@@ -112,7 +113,7 @@ def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
         before_exit=console.close,
     )
     try:
-        report = asyncio.run(_run_and_tick(pipeline, request, console))
+        report = run_on_own_loop(_run_and_tick(pipeline, request, console))
     finally:
         console.close()
     console.finish(report)

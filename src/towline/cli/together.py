@@ -72,6 +72,6 @@ def work(pipeline: SeenPipeline, request: RunRequest) -> int:
     """Work for the master until the run has no more; returns the exit code."""
     assert request.run_id is not None
     say(f"worker for run {request.run_id}")
-    import asyncio
+    from towline.execution.own_loop import run_on_own_loop
 
-    return asyncio.run(pipeline.work_for(request, request.run_id))
+    return run_on_own_loop(pipeline.work_for(request, request.run_id))

@@ -141,6 +141,8 @@ class Attempts:
             else:
                 assert self._processes is not None  # a plan with isolated bodies and no target was refused (MOD-27)
                 value = await self._processes.run(run)
+        except GeneratorExit:
+            raise  # an abandoned body is destroyed with its loop: nobody is left to be told
         except BaseException as error:  # noqa: BLE001 - whatever a body raises becomes its outcome
             return self._raised(run, error)
         finally:

@@ -12,6 +12,7 @@ import msgspec
 from towline.errors.run import ConditionError, EngineError
 from towline.errors.values import ValueTravelError
 from towline.execution.output import current_attempt
+from towline.execution.own_loop import leave_behind
 from towline.execution.taskrun import Phase, TaskRun
 from towline.modules.context import Context, SyncContext
 from towline.modules.current import current_task
@@ -74,6 +75,8 @@ class Runner:
         run.phase = Phase.ENDED
         run.attempt.ended = True
         self._abandoned.add(run)
+        if run.asyncio_task is not None:
+            leave_behind(run.asyncio_task)  # whoever runs the loop, ``asyncio.run`` in user code too, may end it
         self._host.ended(run, judged(run, self._attempts.outcome_of_abandoned(run)))
 
     async def _life(self, run: TaskRun) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from towline.errors.run import RunningLoopError
 from towline.modules.target import refuse_while_loading
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-T = TypeVar("T")
 
 
 def refuse_inner_loop(call: str) -> None:
@@ -27,9 +21,3 @@ def refuse_inner_loop(call: str) -> None:
     except RuntimeError:
         return
     raise RunningLoopError(call)
-
-
-def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a new loop."""
-    with asyncio.Runner() as runner:
-        return runner.run(work)

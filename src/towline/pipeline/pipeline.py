@@ -81,7 +81,9 @@ class Pipeline(Generic[Params]):
             raise DeclarationError(name, "modules", modules, "a list of modules")
         for one in modules:
             if not is_module(one):
-                raise DeclarationError(name, "modules", one, "modules: functions with @module, module classes, instances")
+                raise DeclarationError(
+                    name, "modules", one, "modules: functions with @module, module classes, instances"
+                )
         if isinstance(phases, str) or not all(isinstance(phase, str) and phase for phase in phases):
             raise DeclarationError(name, "phases", phases, "a list of names")
         if resume not in RESUME_MODES:
@@ -135,10 +137,11 @@ class Pipeline(Generic[Params]):
             TargetLoadError: Called while the file is being loaded as a target (MOD-26).
         """
         with collections_paused():
-            from towline.pipeline.entry import refuse_inner_loop, run_blocking
+            from towline.execution.own_loop import run_on_own_loop
+            from towline.pipeline.entry import refuse_inner_loop
 
         refuse_inner_loop("run_sync()")
-        return run_blocking(self.run(params))
+        return run_on_own_loop(self.run(params))
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Be this pipeline's command line: ``run`` (default), ``plan``, ``check``, ``resume``. Ends by ``SystemExit``."""
@@ -168,9 +171,7 @@ class Pipeline(Generic[Params]):
         """The modules of the program by name, those that are required included."""
         return self.program.specs()
 
-    async def run_for(
-        self, request: RunRequest, clock: Clock | None = None
-    ) -> tuple[RunReport, BaseException | None]:
+    async def run_for(self, request: RunRequest, clock: Clock | None = None) -> tuple[RunReport, BaseException | None]:
         """Run as asked; returns the report and the exception of the root failure, and never raises for a failure."""
         if self._active:
             raise RunActiveError(self.name)
@@ -214,5 +215,3 @@ class Pipeline(Generic[Params]):
         if report.status == "cancelled":
             raise PipelineCancelledError(report)
         raise PipelineFailedError(report) from cause
-
-
