@@ -119,6 +119,21 @@ def test_a_restarted_master_goes_on(fleet: Fleet) -> None:
     assert sorted(name for name, _ in fleet.starts()) == sorted(EXPECTED)
 
 
+@clause("DIST-51")
+def test_a_master_that_works_itself_is_restarted_at_once(fleet: Fleet) -> None:
+    """Its own pool is a worker too, whose lease has not run out yet: an operator must not have to wait for that."""
+    fleet.given |= {"worker_timeout_s": 4.0, "master_parallelism": 2}
+    first = fleet.start("master")
+    fleet.wait_for_start("grow")
+    first.kill()
+    first.wait()
+
+    result = fleet.result(fleet.start("master"))
+
+    assert result["status"] == "succeeded"
+    assert {task[0] for task in result["tasks"].values()} == {"succeeded"}
+
+
 @clause("DIST-34", "DIST-35", "CUR-05")
 def test_another_worker_goes_on_at_the_cursor(server: RedisTestServer, tmp_path: Path) -> None:
     """A migration of a million rows is not begun anew because one machine died: at most one item is done twice."""

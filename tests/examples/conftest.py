@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import answer
 import build_legacy
+from examples.runs import EXAMPLES, run
+from examples.sizes import LIMIT_S, PIPELINE
+from move.target import Target
+from towline.testing.redis_server import RedisTestServer
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +39,21 @@ def postgres_url() -> Iterator[str]:
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisTestServer]:
+    """A real Redis of this session alone."""
+    with RedisTestServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def local_digest(tmp_path_factory: pytest.TempPathFactory, legacy_file: Path) -> str:
+    """The digest of the target of the flight log move in one process."""
+    folder = tmp_path_factory.mktemp("local")
+    answer.main(str(legacy_file), str(folder / "mapping.json"))
+    move = f"{EXAMPLES / 'flight_log_move' / 'flight_log_move.py'}:{PIPELINE}"
+    run(folder, "run", move, "--plain", "--param", f"legacy={legacy_file}", timeout_s=LIMIT_S)
+    with Target(str(folder / "target.sqlite")) as target:
+        return target.digest()

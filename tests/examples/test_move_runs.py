@@ -1,4 +1,4 @@
-"""The flight log move, January alone: stopped, answered, killed, broken, repeated; always the same target."""
+"""The flight log move: stopped, answered, killed, broken, edited, repeated; always the same target."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ import pytest
 
 import answer
 from examples.runs import EXAMPLES, count, kill_when, run, start, tasks_of
+from examples.sizes import FLIGHTS, LIMIT_S, PIPELINE, STATE
 from move.target import Target
 
 PROGRAM = EXAMPLES / "flight_log_move"
 
 
 class Move:
-    """One folder in which January is moved. ``program``: the folder of the program that moves it."""
+    """One folder in which flights are moved. ``program``: the folder of the program that moves it."""
 
     def __init__(self, folder: Path, legacy: Path, program: Path = PROGRAM) -> None:
         self.folder, self.program = folder, program
-        self.arguments = ("run", f"{program / 'flight_log_move.py'}:small", "--plain", "--param", f"legacy={legacy}")
+        self.arguments = (
+            "run",
+            f"{program / 'flight_log_move.py'}:{PIPELINE}",
+            "--plain",
+            "--param",
+            f"legacy={legacy}",
+        )
         self.legacy = legacy
         self.target = folder / "target.sqlite"
 
@@ -34,7 +41,7 @@ class Move:
 
     def run(self, *flags: str, exit_code: int = 0) -> str:
         """Run the move as it stands."""
-        return run(self.folder, *self.arguments, *flags, exit_code=exit_code)
+        return run(self.folder, *self.arguments, *flags, exit_code=exit_code, timeout_s=LIMIT_S)
 
     def edit(self, file: str, *changes: tuple[str, str]) -> None:
         """Replace text in a file of the program, each of which stands there once."""
@@ -93,12 +100,12 @@ def test_gate_opens_and_nothing_is_exported_again(undisturbed: Move) -> None:
     assert tasks["prepare.airports"]["attempts"] == 2
     report = json.loads((undisturbed.folder / "package" / "validation.json").read_bytes())
     assert report["digest"] == undisturbed.digest()
-    assert report["rows"]["flights"] + report["skipped"] == 27_004
+    assert report["rows"]["flights"] + report["skipped"] == FLIGHTS
     assert report["wrong"] == []
 
 
 MOMENTS: dict[str, Callable[[Move], bool]] = {
-    "plan": lambda move: (move.folder / ".towline" / "small" / "plan.json").exists(),
+    "plan": lambda move: (move.folder / ".towline" / STATE / "plan.json").exists(),
     "export": lambda move: (move.folder / "package" / "flights" / "01.jsonl.gz.part").exists(),
     "artifacts": lambda move: len(list((move.folder / ".towline").glob("*/artifacts/*"))) >= 3,
     "gate": lambda move: (move.folder / "package" / "received" / "prepare.airports").exists(),
@@ -115,7 +122,7 @@ def test_killed_anywhere_it_ends_the_same(moment: str, move: Move, undisturbed: 
     """The promise of the whole: a kill -9 costs at most one batch, and no finished task is entered again."""
     move.answer()
     process = start(move.folder, *move.arguments)
-    kill_when(process, lambda: MOMENTS[moment](move))
+    kill_when(process, lambda: MOMENTS[moment](move), timeout_s=LIMIT_S)
     finished = {name for name, task in tasks_of(move.folder).items() if task["state"] == "succeeded"}
     move.run()
     assert move.digest() == undisturbed.digest()
@@ -160,7 +167,7 @@ def test_changed_parameters_are_refused(undisturbed: Move) -> None:
     assert "origin" in output
 
 
-FLIGHTS = '@module(\n    name="import.flights",'
+BEFORE_FLIGHTS = '@module(\n    name="import.flights",'
 IMPORT_GATES = """@module(name="import.gates", phase="import", after=[import_airports], pools="target")
 def import_gates(ctx: SyncContext) -> int:
     with Target(ctx.params(Move).target) as target:
@@ -172,12 +179,15 @@ def import_gates(ctx: SyncContext) -> int:
 
 def test_program_that_changed_between_runs_is_reconciled(edited: Move, undisturbed: Move) -> None:
     """Migrations are edited while they are under way: what is done and untouched stays done, the rest is listed."""
-    kill_when(start(edited.folder, *edited.arguments), lambda: MOMENTS["links"](edited))
+    kill_when(start(edited.folder, *edited.arguments), lambda: MOMENTS["links"](edited), timeout_s=LIMIT_S)
     before = tasks_of(edited.folder)
-    edited.edit("flight_log_move.py", (", prepare_flights], params=SmallMove", "], params=SmallMove"))
+    edited.edit(
+        "flight_log_move.py",
+        *((f", prepare_flights], params={params}", f"], params={params}") for params in ("Move", "SmallMove")),
+    )
     edited.edit(
         "move/load.py",
-        (FLIGHTS, IMPORT_GATES + FLIGHTS),
+        (BEFORE_FLIGHTS, IMPORT_GATES + BEFORE_FLIGHTS),
         ("after=[import_flights], pools", "after=[import_flights, import_gates], pools"),
     )
 
@@ -218,7 +228,7 @@ def test_changed_import_does_not_go_on_where_the_old_one_stopped(edited: Move, u
 
 def test_changed_query_is_refused(edited: Move) -> None:
     """A place in one list means nothing in another: both queries are named by their digests."""
-    kill_when(start(edited.folder, *edited.arguments), lambda: MOMENTS["flights"](edited))
+    kill_when(start(edited.folder, *edited.arguments), lambda: MOMENTS["flights"](edited), timeout_s=LIMIT_S)
     written = count(edited.target, "flights")
     edited.edit("move/legacy.py", ("order by day, origin, carrier, flight,", "order by day, carrier, origin, flight,"))
     said = edited.run("--resume", exit_code=1)
@@ -260,7 +270,7 @@ def test_postgres_as_target_gives_the_same(move: Move, undisturbed: Move, postgr
             [found] = next(target.query("select to_regclass('flights') is not null"))
             return target.count("flights") if found else 0
 
-    kill_when(start(move.folder, *arguments), lambda: written() >= 3_000)
-    run(move.folder, *arguments)
+    kill_when(start(move.folder, *arguments), lambda: written() >= 3_000, timeout_s=LIMIT_S)
+    run(move.folder, *arguments, timeout_s=LIMIT_S)
     with Target(postgres_url) as target:
         assert target.digest() == undisturbed.digest()

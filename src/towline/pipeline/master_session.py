@@ -145,10 +145,15 @@ class MasterSession(Session):
         if slots == 0:
             return None
         coordinator = self._master.coordinator
-        registration = registration_of(self, self.run_id, self.worker_id, slots, self.request.capabilities, master=True)
+        owner_epoch = self._master.opening.owner_epoch
+        worker_id = self.worker_id
+        if self.opened.resumed_from == self.run_id:
+            # The dead master's own pool still has its id, and its leases, for one worker timeout (COORD-C03).
+            worker_id = f"{worker_id}-{owner_epoch}"
+        registration = registration_of(self, self.run_id, worker_id, slots, self.request.capabilities, master=True)
         await coordinator.register(registration)
         held, spool = HeldLeases(), Spool(registration.ref, self.run_id)
-        spool.owner_epoch = self._master.opening.owner_epoch
+        spool.owner_epoch = owner_epoch
         self._node = WorkerNode(
             self.program,
             self._target,
@@ -159,7 +164,7 @@ class MasterSession(Session):
             store=self.opened.store,
             plan_id=self.opened.plan.document.plan_id,
             run_id=self.run_id,
-            worker_id=self.worker_id,
+            worker_id=worker_id,
             spool=spool,
             clock=self.clock,
         )
