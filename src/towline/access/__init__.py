@@ -2,7 +2,7 @@
 
 from towline.access.addresses import check_listener, format_address, is_loopback, parse_address
 from towline.access.certificates import client_context, server_context
-from towline.access.tokens import checked_token, new_token, proof, read_token, same_secret
+from towline.access.tokens import checked_token, new_token, proof, read_token, same_secret, system_random
 
 __all__ = [
     "check_listener",
@@ -16,4 +16,5 @@ __all__ = [
     "read_token",
     "same_secret",
     "server_context",
+    "system_random",
 ]

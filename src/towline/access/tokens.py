@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 from hashlib import sha256
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from towline.errors.configuration import ConfigurationError
@@ -22,6 +23,11 @@ NO_PROOF = b""
 def new_token() -> str:
     """Make a token of 256 random bits, as 64 hex digits."""
     return os.urandom(32).hex()
+
+
+def system_random() -> Random:
+    """Return the system's randomness, for nonces that nobody may predict; it has no seed."""
+    return SystemRandom()
 
 
 def same_secret(left: str | bytes, right: str | bytes) -> bool:

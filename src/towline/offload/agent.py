@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from towline.access.addresses import check_listener
+from towline.access.tokens import system_random
 from towline.offload.agent_shell import AgentShell
 from towline.offload.numeric import limit_blas_threads, numeric_fingerprint
 from towline.offload.options import AgentOptions
@@ -18,6 +18,7 @@ from towline.offload.worker_core import WorkerCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from towline.clock import Clock
     from towline.offload.links import Link, Transport
@@ -50,7 +51,7 @@ class WorkerAgent:
     ) -> None:  # fmt: skip
         self._transport, self._kernels, self._options, self._access = transport, kernels, options, access
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._random = random if random is not None else SystemRandom()
+        self._random = random if random is not None else system_random()
         self._program, self._mask = program, mask
         self._shell: AgentShell | None = None
         self._ended: asyncio.Future[AgentEnd] | None = None

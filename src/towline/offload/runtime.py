@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from towline.access.tokens import system_random
 from towline.errors.offload import GraphStateError, UnknownKernelError
 from towline.offload.buffer_table import BufferTable
 from towline.offload.engine import Engine
@@ -17,6 +17,8 @@ from towline.offload.registry import DEFAULT_REGISTRY, KernelRegistry
 from towline.offload.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from random import Random
+
     import numpy as np
 
     from towline.clock import Clock
@@ -60,7 +62,7 @@ class Runtime:
         self._kernels = DEFAULT_REGISTRY if kernels is None else kernels
         self._options = options
         self._clock = clock
-        self._random = random if random is not None else SystemRandom()
+        self._random = random if random is not None else system_random()
         self._table = BufferTable(max_buffer_bytes=options.max_buffer_bytes, digests=options.verify == "full")
         self._scheduler = Scheduler(self._table, local_slots=options.slots_here, prefetch=PREFETCH)
         self._engine: Engine | None = None
