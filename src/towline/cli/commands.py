@@ -188,13 +188,13 @@ def why(task: str, state: str | None, as_json: bool) -> int:
 
 
 @towline.command("artifacts")
-@click.argument("run")
+@click.argument("run", default="latest")
 @click.argument("name", required=False)
 @click.option("--into", default=".", metavar="FOLDER", show_default=True, help="Where NAME is restored.")
 @state_flag
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def artifacts(run: str, name: str | None, into: str, state: str | None, as_json: bool) -> int:
-    """List the artifacts of RUN (or `latest`), or fetch the one called NAME or TASK/NAME."""
+    """List the artifacts of RUN (default: the latest), or fetch the one called NAME or TASK/NAME."""
     from towline.cli.artifacts import list_artifacts
 
     return list_artifacts(run, name, into, state, as_json=as_json)
@@ -220,3 +220,17 @@ def doctor(target: str | None, as_json: bool) -> int:
     from towline.cli.doctor import examine
 
     return examine(target, as_json=as_json)
+
+
+@towline.group("offload", cls=_Group)
+def offload() -> None:
+    """Serve array kernels to pipelines and programs elsewhere."""
+
+
+@offload.command("worker", add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def offload_worker(arguments: tuple[str, ...]) -> int:
+    """Serve the kernels of MODULE (file.py or package.module); --help lists the flags."""
+    from towline.cli.kernels import serve_kernels
+
+    return serve_kernels(arguments)

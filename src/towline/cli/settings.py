@@ -49,7 +49,7 @@ KNOWN_ELSEWHERE = frozenset(
 )
 """Variables that are no option of a run."""
 
-OPEN_PREFIXES = ("TOWLINE_PARAM_", "TOWLINE_SECRET_", "TOWLINE_TEST_")
+OPEN_PREFIXES = ("TOWLINE_OFFLOAD_", "TOWLINE_PARAM_", "TOWLINE_SECRET_", "TOWLINE_TEST_")
 
 
 def truth(text: str) -> bool:
