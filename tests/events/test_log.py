@@ -158,6 +158,25 @@ def test_a_full_log_drops_talk_and_keeps_transitions(monkeypatch: pytest.MonkeyP
     assert kept[-1].data == {"kinds": ["log", "output"], "dropped": 2}
 
 
+@clause("REP-13")
+def test_a_view_that_raises_is_dropped_and_the_others_hear_on() -> None:
+    """A broken console must not stop the run between a transition and the task that it starts."""
+    heard: list[str] = []
+    broken: list[Exception] = []
+
+    def breaks(batch: Any) -> None:
+        raise RuntimeError(f"cannot show {len(batch)} events")
+
+    log = EventLog(source="m", session="s", keep=None, broken=broken.append)
+    log.subscribe(breaks)
+    log.subscribe(lambda batch: heard.extend(event.kind for event in batch))
+    for kind in ("plan", "task_state"):
+        log.emit([log.event(kind, "now", {})])
+
+    assert heard == ["plan", "task_state"]
+    assert [str(error) for error in broken] == ["cannot show 1 events"]
+
+
 @module
 async def tell_secret(ctx: Context) -> None:
     ctx.log.info("the word is %s", ctx.secret("WORD").reveal())

@@ -21,12 +21,20 @@ class EventLog:
     """Gives each event its number and passes batches on, in order.
 
     ``keep`` receives the events for ``events.jsonl``; ``None`` keeps nothing. Listeners are called
-    in the loop's thread with each batch, after it was handed to ``keep``; they must not wait. The caller
-    emits a transition only when its journal record is durable (EVT-04).
+    in the loop's thread with each batch, after it was handed to ``keep``; they must not wait. One that raises
+    is dropped, and ``broken`` hears why: the run goes on (REP-13). Without ``broken`` its error passes to the
+    emitter. The caller emits a transition only when its journal record is durable (EVT-04).
     """
 
-    def __init__(self, *, source: str, session: str, keep: Callable[[Sequence[Event]], int] | None) -> None:
-        self._source, self._session, self._keep = source, session, keep
+    def __init__(
+        self,
+        *,
+        source: str,
+        session: str,
+        keep: Callable[[Sequence[Event]], int] | None,
+        broken: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._source, self._session, self._keep, self._broken = source, session, keep, broken
         self._n = 0
         self._bytes = 0
         self._dropped: dict[str, int] = {}
@@ -71,8 +79,14 @@ class EventLog:
             batch = self._within_caps(batch)
         if self._keep is not None and batch:
             self._bytes += self._keep(batch)
-        for listener in self._listeners:
-            listener(batch)
+        for listener in tuple(self._listeners):
+            try:
+                listener(batch)
+            except Exception as error:
+                if self._broken is None:
+                    raise
+                self._listeners.remove(listener)
+                self._broken(error)
 
     def _within_caps(self, batch: Sequence[Event]) -> Sequence[Event]:
         kept = []

@@ -91,7 +91,10 @@ class Session:
         for secret in secrets_of(self.params):
             self.masker.register(secret.reveal())
         self.folder = RunFolder(opened.append_for(self.run_id), loop.call_later, self._log_trouble, self._spawn)
-        self.events = EventLog(source=opened.owner_id, session=f"{random.getrandbits(32):08x}", keep=self.folder.events)
+        session = f"{random.getrandbits(32):08x}"
+        self.events = EventLog(
+            source=opened.owner_id, session=session, keep=self.folder.events, broken=self._listener_broke
+        )
         self.output = Output(
             events=self.events,
             folder=self.folder,
@@ -420,6 +423,10 @@ class Session:
         """Keep a warning for the report, and show it now."""
         self.warnings.append(text)
         self.output.log(None, "warning", text)
+
+    def _listener_broke(self, error: Exception) -> None:
+        """A view of the run has failed and hears no more of it; the run goes on (REP-13)."""
+        self.warn(f"a view of the run failed and shows no more of it: {type(error).__name__}: {error}")
 
     def _log_trouble(self, error: Exception) -> None:
         self.warnings.append(f"logs and events could not be written, the run goes on: {error}")

@@ -10,7 +10,7 @@ from towline.views.ci_hosts import host_of, mask_commands
 from towline.views.colours import colour_wanted
 from towline.views.final import final_lines
 from towline.views.plain import PlainConsole
-from towline.views.streams import silence, width_of, write_lines, write_raw
+from towline.views.streams import width_of, write_lines, write_raw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,14 +116,9 @@ class JsonConsole:
 
     def take(self, batch: Sequence[Event]) -> None:
         """Write each event as one line."""
-        if self._is_closed:
-            return
-        try:
-            self._out.write("".join(self._encode(event).decode() + "\n" for event in batch))
-            self._out.flush()
-        except (BrokenPipeError, ValueError):
-            self._is_closed = True  # a closed stdout ends the printing, not the run (REP-13)
-            silence(self._out)
+        if not self._is_closed:
+            text = "".join(self._encode(event).decode() + "\n" for event in batch)
+            self._is_closed = not write_raw(self._out, text)  # that ends the printing, not the run (REP-13)
 
     def tick(self) -> None:
         """Nothing changes by time alone."""

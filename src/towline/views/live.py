@@ -77,7 +77,10 @@ class LiveConsole:
                 above += self._lines_of(event)
         if not self._is_live and self.screen.rows and not self._is_closed:
             self._is_live = True
-            self._live.start()
+            try:
+                self._live.start()
+            except OSError:
+                silence(self._out)
         self._print(above)
 
     def _lines_of(self, event: Event) -> list[Text]:

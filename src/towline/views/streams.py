@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -22,20 +23,50 @@ def write_lines(stream: TextIO, lines: Sequence[str]) -> bool:
     """Write lines; control characters in them are shown as escapes.
 
     Returns:
-        Whether the other end still listens. A closed one (``| head``) ends the printing, not the run (REP-13).
+        Whether the stream still takes text. A closed end (``| head``) or a full disk ends the printing, not the
+        run (REP-13).
     """
     return write_raw(stream, "".join(harmless(line) + "\n" for line in lines))
 
 
 def write_raw(stream: TextIO, text: str) -> bool:
-    """Write a text as it is, control codes included; returns whether the other end still listens."""
+    """Write a text as it is, control codes included; returns whether the stream still takes text.
+
+    A device that is full ends the printing like a closed end does, and standard error says so: what is shown of
+    a run never changes the run.
+    """
+    try:
+        return write_or_fail(stream, text)
+    except OSError as error:
+        tell_unwritable(stream, error)
+        return False
+
+
+def write_or_fail(stream: TextIO, text: str) -> bool:
+    """Write a text for which the caller must know whether it arrived; returns whether the other end still listens.
+
+    Raises:
+        OSError: It cannot be written, though somebody wants it: the device is full.
+    """
     try:
         stream.write(fitted(text, getattr(stream, "encoding", None)))
         stream.flush()
     except (BrokenPipeError, ValueError):  # ValueError: the stream object was closed
         silence(stream)
         return False
+    except OSError:
+        silence(stream)
+        raise
     return True
+
+
+def tell_unwritable(stream: TextIO, error: OSError) -> None:
+    """Say on standard error that a stream takes no more text; where that is the one that failed, nobody can."""
+    told = sys.__stderr__  # not ``sys.stderr``, which may route to a task
+    if told is None or stream in (told, sys.stderr):
+        return
+    name = getattr(stream, "name", "the output")
+    write_raw(told, f"towline: {name} cannot be written any more: {error.strerror or error}. All else goes on.\n")
 
 
 def fitted(text: str, encoding: str | None) -> str:
