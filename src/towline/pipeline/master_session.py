@@ -42,6 +42,7 @@ from towline.pipeline.worker_node import WorkerNode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from towline.coordination.contract import CoordinatorFactory
     from towline.coordination.records import EventBatch
     from towline.distributed.dispatch import Sent
     from towline.distributed.options import DistributedOptions
@@ -56,21 +57,27 @@ NO_BOUND = 1_000_000
 """Slots, cores and node-scope tickets of a run that is spread over nodes: each node bounds itself (DIST-36)."""
 
 
+def _coordinators(options: DistributedOptions) -> CoordinatorFactory:
+    return factory_of(options.coordinator, poll_s=options.redis_poll_s, lost_after_s=options.master_timeout_s)
+
+
 class MasterSession(Session):
     """The composition of a master: its engine's runner is the dispatch to workers."""
 
     engine_class: ClassVar[type[Engine]] = RemoteEngine
     runs_bodies: ClassVar[bool] = False
 
+    @classmethod
+    def refuse_early(cls, request: RunRequest) -> None:
+        """Also refuse a coordinator that is unknown, or whose extra is not installed (DIST-03)."""
+        super().refuse_early(request)
+        _coordinators(request.distributed)
+
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.distributed: DistributedOptions = self.request.distributed
         # Before the loop has anything to do: loading a client can take a second.
-        self._factory = factory_of(
-            self.distributed.coordinator,
-            poll_s=self.distributed.redis_poll_s,
-            lost_after_s=self.distributed.master_timeout_s,
-        )
+        self._factory = _coordinators(self.distributed)
         self._status = "failed"
         self._assigned: dict[str, TaskRun] = {}
         self._node: WorkerNode | None = None

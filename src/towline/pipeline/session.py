@@ -34,9 +34,10 @@ from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.caching import open_cache
 from towline.pipeline.garbage import collections_paused
-from towline.pipeline.opening import artifact_store
+from towline.pipeline.offloading import OffloadOpener
 from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of, secrets_of
-from towline.pipeline.signals import Signals
+from towline.pipeline.signals import Signals, refuse_other_thread
+from towline.pipeline.stores import artifact_store
 from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
 
@@ -67,6 +68,16 @@ class Session:
     doors_class: ClassVar[type[NodeDoors]] = NodeDoors
     runs_bodies: ClassVar[bool] = True
     """Bodies run in this object's own runner, so it listens to what they print."""
+
+    @classmethod
+    def refuse_early(cls, request: RunRequest) -> None:
+        """Refuse what cannot work, while the earlier plan still stands.
+
+        Raises:
+            ConfigurationError: Signals cannot be handled here (RUN-44).
+        """
+        if wants_signals(request):
+            refuse_other_thread()
 
     def __init__(
         self,
@@ -297,7 +308,7 @@ class Session:
         self.engine.retrying(run, outcome, pause_s)
 
     def _signals(self) -> Signals | None:
-        if not (self.request.by_main or self.request.options.handle_signals):
+        if not wants_signals(self.request):
             return None
         return Signals(self._loop, self._first_signal, self._second_signal, SystemExitDoor())
 
@@ -441,6 +452,11 @@ class Session:
         return self.values.outcomes.get(position)
 
 
+def wants_signals(request: RunRequest) -> bool:
+    """Whether Ctrl-C and SIGTERM are this run's to handle (RUN-42)."""
+    return request.by_main or bool(request.options.handle_signals)
+
+
 async def run_session(
     program: Program,
     target: TargetRef | None,
@@ -464,6 +480,7 @@ async def run_session(
         must_travel = request.options.strict_values or request.distributed is not None
         built = program.build(params, request.options, must_travel=must_travel)
         refuse_without_target(built, target)
+        session_class.refuse_early(request)
         opened = await open_run(program, request, built, params, clock)
     if request.greet is not None:
         request.greet(opened.words)

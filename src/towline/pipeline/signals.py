@@ -37,10 +37,7 @@ class Signals:
 
     def install(self) -> None:
         """Take the signals over."""
-        if threading.current_thread() is not threading.main_thread():
-            raise ConfigurationError(
-                "handle_signals", "True", "Options", "signals can be handled in the main thread alone"
-            )
+        refuse_other_thread()
         for number in _numbers():
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._on_signal)
@@ -64,6 +61,16 @@ class Signals:
             self._wake(step, code)
         except RuntimeError:  # the loop is closed: the run is over already
             return
+
+
+def refuse_other_thread() -> None:
+    """Refuse to handle signals where Python cannot.
+
+    Raises:
+        ConfigurationError: This is not the main thread (RUN-44).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigurationError("handle_signals", "True", "Options", "signals can be handled in the main thread alone")
 
 
 def _numbers() -> list[int]:

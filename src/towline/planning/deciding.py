@@ -30,7 +30,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ``owned``: a living owner has it. ``damage``: why plan or journal cannot be read; ``plan`` is ``None``
     then. ``documents`` and ``cursors_moved`` count cursors, steps and results, and cursors with a key.
     ``missing``: succeeded tasks whose result is gone (PLAN-37). ``torn``: a torn last journal line, or
-    leftover temp files, were dropped.
+    leftover temp files, were dropped. ``run_seen``: the wanted run id has left events here.
     """
 
     root: str
@@ -41,6 +41,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     cursors_moved: int = 0
     missing: frozenset[str] = frozenset()
     torn: bool = False
+    run_seen: bool = False
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +82,8 @@ def decide(found: Found, wanted: Wanted) -> Decision:
         PlanCorruptError: Plan or journal cannot be read, and no ``--fresh``.
         SchemaTooNewError: A newer Towline wrote them; ``--fresh`` does not help (PLAN-26).
         OtherProgramError: The state is another program's, and no ``--fresh``.
-        RunIdUsedError: The run id is that of a run that has ended, or ``--fresh`` of a live one.
+        RunIdUsedError: The run id is that of a run that has ended, the latest or an older one, or ``--fresh``
+            of a live one.
         ProgramMismatchError: A restarted master of that run has another graph (PLAN-36).
         ParamsChangedError: A resume with other parameters.
         UnfinishedPlanError: A new plan would throw away cursors that have moved (PLAN-31).
@@ -94,8 +96,12 @@ def decide(found: Found, wanted: Wanted) -> Decision:
     if found.damage is not None:
         if not fresh:
             raise found.damage
+        if found.run_seen:
+            raise RunIdUsedError(wanted.run_id, f"has left its events in {found.root}")
         return Decision(action="build", words="new plan: --fresh, the old one is damaged", archive=True, remove=True)
     plan = found.plan
+    if found.run_seen and (plan is None or (plan.program, plan.run_id) != (wanted.program, wanted.run_id)):
+        raise RunIdUsedError(wanted.run_id, f"has left its events in {found.root}")
     if plan is None:
         if not found.documents:
             return Decision(action="build", words="new plan: there is no earlier one")
