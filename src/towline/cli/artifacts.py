@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
-from towline.cli.history import find_report, write_json
+from towline.cli.history import find_report
+from towline.cli.results import write_json, write_result
 from towline.errors.configuration import AmbiguousNameError, UnknownNameError
 from towline.identity import suggestion
-from towline.views.streams import write_lines
 from towline.views.words import size_words
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def list_artifacts(run: str, name: str | None, into: str, state: str | None, *, 
     if name is not None:
         reference = _choose(name, found, report.run_id)
         path = _restore(reference, root, into)
-        write_lines(sys.stdout, [str(path)])
+        write_result([str(path)])
         return 0
     if as_json:
         rows = [
@@ -39,7 +38,7 @@ def list_artifacts(run: str, name: str | None, into: str, state: str | None, *, 
         write_json({"artifacts": rows})
         return 0
     lines = [f"{one.task_id}/{one.name}  {size_words(one.size_bytes)}  {one.digest}" for one in found]
-    write_lines(sys.stdout, lines or [f"{report.run_id} has no artifacts"])
+    write_result(lines or [f"{report.run_id} has no artifacts"])
     return 0
 
 

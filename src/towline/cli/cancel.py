@@ -6,13 +6,12 @@ import asyncio
 import os
 import platform
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from towline.cli.owners import living_owner
+from towline.cli.results import write_result
 from towline.errors.configuration import CancelError
-from towline.views.streams import write_lines
 
 if TYPE_CHECKING:
     from towline.state.owner_file import OwnerRecord
@@ -38,7 +37,7 @@ def cancel_run(state: str, run_id: str | None, task: str | None, *, wait_s: floa
     if not asyncio.run(_ends_within(wait_s, root, owner)):
         detail = f"{owner.run_id} (pid {owner.pid}) was told to stop and has not ended within {wait_s:g} s"
         raise CancelError(state, detail)
-    write_lines(sys.stdout, [f"{owner.run_id} has stopped; run it again with --resume to go on"])
+    write_result([f"{owner.run_id} has stopped; run it again with --resume to go on"])
     return 0
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from towline.cli.loading import load
 from towline.cli.reachability import servers_of, unreachable, without_password
+from towline.cli.results import write_json, write_result
 from towline.cli.settings import choose, project_table, unknown_variables
 from towline.execution.options import Options, default_parallelism, node_cores
-from towline.views.streams import write_lines, write_raw
 
 PACKAGES = (
     ("towline", ""),
@@ -61,9 +58,9 @@ def examine(target: str | None, *, as_json: bool) -> int:
         "problems": problems,
     }
     if as_json:
-        write_raw(sys.stdout, msgspec.json.encode(data, enc_hook=repr).decode() + "\n")
+        write_json(data)
     else:
-        write_lines(sys.stdout, _lines(data))
+        write_result(_lines(data))
     return 1 if problems else 0
 
 

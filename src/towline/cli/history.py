@@ -10,12 +10,14 @@ import msgspec
 
 from towline.cli.failing import say
 from towline.cli.owners import living_owner
+from towline.cli.results import write_json, write_result
 from towline.cli.states import log_of, read_plan, read_reports, roots
 from towline.errors.configuration import NothingHereError, UnknownNameError
 from towline.identity import suggestion
+from towline.planning.nesting import under_their_module
 from towline.views.final import final_lines, is_changed
-from towline.views.streams import width_of, write_lines, write_raw
-from towline.views.words import counts_words, duration_words, reason_words
+from towline.views.streams import width_of
+from towline.views.words import counts_words, duration_words, reason_words, size_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +34,8 @@ def list_runs(state: str | None, *, as_json: bool, limit: int) -> int:
         for warning in warnings:
             say(f"warning: {warning}")
         rows += [_row(report) for report in reports]
-        rows += _unreported(root, {report.run_id for report in reports})
+        unreported = _unreported(root, {report.run_id for report in reports})
+        rows += [] if unreported is None else [unreported[0]]
     rows.sort(key=lambda row: row["started_at"], reverse=True)
     rows = rows[:limit]
     if as_json:
@@ -44,7 +47,7 @@ def list_runs(state: str | None, *, as_json: bool, limit: int) -> int:
         f"  {duration_words(row['duration_s'])}  {counts_words(row['counts'])}".rstrip()
         for row in rows
     ]
-    write_lines(sys.stdout, lines or ["no runs"])
+    write_result(lines or ["no runs"])
     return 0
 
 
@@ -60,22 +63,21 @@ def _row(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _unreported(root: Path, reported: set[str]) -> list[dict[str, Any]]:
+def _unreported(root: Path, reported: set[str]) -> tuple[dict[str, Any], PlanDocument] | None:
     """The run of the plan, when it has no report: it is running, or its process died."""
     document = read_plan(root)
     if document is None or document.run_id in reported:
-        return []
-    return [
-        {
-            "run_id": document.run_id,
-            "pipeline": document.pipeline,
-            "state": _state_of(document, root),
-            "exit_code": None,
-            "started_at": document.owner.since if document.owner else document.created_at,
-            "duration_s": None,
-            "counts": _counts(document),
-        }
-    ]
+        return None
+    row = {
+        "run_id": document.run_id,
+        "pipeline": document.pipeline,
+        "state": _state_of(document, root),
+        "exit_code": None,
+        "started_at": document.owner.since if document.owner else document.created_at,
+        "duration_s": None,
+        "counts": _counts(document),
+    }
+    return row, document
 
 
 def _state_of(document: PlanDocument, root: Path) -> str:
@@ -103,7 +105,7 @@ def show_run(run: str, task: str | None, state: str | None, *, as_json: bool) ->
     if as_json:
         write_json(report)
         return 0
-    write_lines(sys.stdout, final_lines(report, width_of(sys.stdout, os.environ), every_task=True))
+    write_result(final_lines(report, width_of(sys.stdout, os.environ), every_task=True))
     return 0
 
 
@@ -113,27 +115,32 @@ def _show_unreported(run: str, state: str | None, *, as_json: bool) -> bool:
     newest = max((report.started_at for reports in reported.values() for report in reports), default="")
     for root, reports in reported.items():
         found = _unreported(root, {report.run_id for report in reports})
-        if not found or (found[0]["run_id"] != run and not (run == "latest" and found[0]["started_at"] > newest)):
+        if found is None:
             continue
-        document = read_plan(root)
-        assert document is not None
-        rows = [{"id": task.id, "state": task.state, "reason": task.reason} for task in document.tasks if not task.join]
+        head, document = found
+        if head["run_id"] != run and not (run == "latest" and head["started_at"] > newest):
+            continue
         if as_json:
-            write_json(found[0] | {"tasks": rows})
-            return True
-        width = max((len(row["id"] or "") for row in rows), default=0)
-        lines = []
-        for one in document.tasks:
-            if not one.join:
-                why = reason_words(one.reason, one.reason_text, one.blocked_by)
-                lines.append(f"{one.id:<{width}}  {one.state.replace('_', ' '):<9}  {why}".rstrip())
-        head = found[0]
-        lines += ["", f"{head['pipeline']} {head['run_id']} {head['state']}: {counts_words(head['counts'])}"]
-        if head["state"] == "interrupted":
-            lines.append("Its process is gone. Run it again to go on where it was.")
-        write_lines(sys.stdout, lines)
+            rows = [{"id": one.id, "state": one.state, "reason": one.reason} for one in document.tasks if not one.join]
+            write_json(head | {"tasks": rows})
+        else:
+            write_result(_lines_of(head, document))
         return True
     return False
+
+
+def _lines_of(head: dict[str, Any], document: PlanDocument) -> list[str]:
+    """Write the rows of a plan whose run has no report, and how that stands."""
+    width = max((len(one.id) for one in document.tasks), default=0)
+    lines = []
+    for one in under_their_module(document.tasks):
+        if not one.join:
+            why = reason_words(one.reason, one.reason_text, one.blocked_by)
+            lines.append(f"{one.id:<{width}}  {one.state.replace('_', ' '):<9}  {why}".rstrip())
+    lines += ["", f"{head['pipeline']} {head['run_id']} {head['state']}: {counts_words(head['counts'])}"]
+    if head["state"] == "interrupted":
+        lines.append("Its process is gone. Run it again to go on where it was.")
+    return lines
 
 
 def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> int:
@@ -142,9 +149,11 @@ def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> in
     if as_json:
         write_json({"task": msgspec.to_builtins(shown), "log": log})
         return 0
-    lines = [f"{name}: {value}" for name, value in msgspec.to_builtins(shown).items()]
+    facts = msgspec.to_builtins(msgspec.structs.replace(shown, artifacts=()))
+    lines = [f"{name}: {value}" for name, value in facts.items()]
+    lines += [f"artifact: {one.name}  {size_words(one.size_bytes)}  {one.digest}" for one in shown.artifacts]
     lines += ["", *(log.rstrip("\n").split("\n") if log else ["(it wrote no log)"])]
-    write_lines(sys.stdout, lines)
+    write_result(lines)
     return 0
 
 
@@ -176,7 +185,7 @@ def diff_runs(before: str, after: str, state: str | None, *, as_json: bool) -> i
         f"{one['task']}: {duration_words(one['before_s'])} -> {duration_words(one['after_s'])}"
         for one in data["duration"]
     ]
-    write_lines(sys.stdout, lines or ["no difference"])
+    write_result(lines or ["no difference"])
     return 0
 
 
@@ -196,7 +205,7 @@ def find_report(run: str, state: str | None) -> tuple[RunReport, Path]:
     for report, root in found:
         if report.run_id == run:
             return report, root
-    known = [report.run_id for report, _ in found]
+    known = ["latest", *(report.run_id for report, _ in found)]
     hint = suggestion(run, known) or "`towline runs` lists those that are kept."
     raise UnknownNameError("run", run, "this folder", hint)
 
@@ -209,8 +218,3 @@ def _task(report: RunReport, task: str) -> TaskReport:
     known = [one.id for one in report.tasks]
     hint = suggestion(task, known) or f"`towline show {report.run_id}` lists them."
     raise UnknownNameError("task", task, f"run {report.run_id}", hint)
-
-
-def write_json(value: Any) -> None:
-    """Write one JSON document to standard output."""
-    write_raw(sys.stdout, msgspec.json.encode(value).decode() + "\n")

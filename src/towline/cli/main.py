@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,14 +36,18 @@ def _run(command: object, name: str, argv: Sequence[str] | None, pipeline: SeenP
     from towline.cli.failing import exit_code_of, say, usage_text
 
     assert isinstance(command, click.Group)
+    _open_closed_streams()
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         _refuse_surrogates(given)
         code = command.main(args=given, prog_name=name, standalone_mode=False, obj=pipeline)
     except click.exceptions.Abort:
         code = 130
-    except click.ClickException as error:
+    except click.UsageError as error:
         say(usage_text(error))
+        code = error.exit_code
+    except click.ClickException as error:
+        say(f"towline: {error.format_message()}.")
         code = error.exit_code
     except BaseException as error:  # the last handler: a message and a code for whatever came
         if isinstance(error, SystemExit):
@@ -52,11 +57,23 @@ def _run(command: object, name: str, argv: Sequence[str] | None, pipeline: SeenP
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
+def _open_closed_streams() -> None:
+    """Put something that swallows all in place of streams that the caller closed (``>&-``).
+
+    They are ``None`` in Python; and the next file to be opened, a plan for one, would get their number, and with
+    it whatever a program that a body starts writes there.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - stays for the process
+
+
 def _flush_output() -> None:
-    """Flush while a reader that has left (``| head``) can be told from a failure (REP-13)."""
+    """Flush while a reader that has left (``| head``), or a full device, can be told from a failure (REP-13)."""
     try:
         sys.stdout.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):
         from towline.views.streams import silence
 
         silence(sys.stdout)

@@ -12,7 +12,9 @@ import msgspec
 
 from towline.cli.failing import say
 from towline.cli.flags import refuse_contradictions
+from towline.cli.going_on import next_steps
 from towline.cli.params import params_of
+from towline.cli.results import write_json, write_result
 from towline.cli.settings import choose, options_of, project_table, unknown_variables
 from towline.cli.together import is_worker, take_part, work
 from towline.errors.configuration import ConfigurationError
@@ -67,7 +69,7 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
         skip=_names(given, "skip", "TOWLINE_SKIP"),
         categories=_names(given, "categories", "TOWLINE_CATEGORY"),
         phases=_names(given, "phases", "TOWLINE_PHASE"),
-        run_id=_run_id(given.get("run_id") or os.environ.get("TOWLINE_RUN_ID")),
+        run_id=_run_id(given.get("run_id")),
         report=given.get("report"),
         capabilities=split_names(capabilities),
         by_main=True,
@@ -79,12 +81,14 @@ def _names(given: dict[str, Any], key: str, variable: str) -> tuple[str, ...]:
     return split_names(given.get(key) or (os.environ.get(variable, ""),))
 
 
-def _run_id(text: str | None) -> str | None:
+def _run_id(flag: str | None) -> str | None:
+    """The run id of the flag, else of its variable; a flag that is there but empty is a script's mistake."""
+    text = flag if flag is not None else os.environ.get("TOWLINE_RUN_ID") or None
     if text is not None and not NODE_ID.match(text):
         advice = (
             "a run id has 1 to 128 letters, digits, dots, dashes and underscores, and begins with a letter or digit"
         )
-        raise ConfigurationError("--run-id", text, "given", advice)
+        raise ConfigurationError("--run-id", text or "empty", "given", advice)
     return text
 
 
@@ -116,7 +120,8 @@ def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
         report = run_on_own_loop(_run_and_tick(pipeline, request, console))
     finally:
         console.close()
-    console.finish(report)
+    keeps_state = not request.options.dry_commands and request.options.state != "memory:"
+    console.finish(report, next_steps(report, pipeline.program.resume, keeps_state=keeps_state))
     trouble = append_summary(report, os.environ)
     if trouble is not None:
         say(f"warning: {trouble}")
@@ -156,19 +161,18 @@ def leave_if_abandoned(report: RunReport) -> None:
 
 def show_plan(pipeline: SeenPipeline, form: str, given: dict[str, Any]) -> int:
     """Write the plan to standard output."""
-    from towline.views.streams import width_of, write_lines
+    from towline.views.streams import width_of
 
     request = request_of(pipeline, given)
     plan = asyncio.run(pipeline.plan_for(request))
     text = plan.to_text(form, width=width_of(sys.stdout, os.environ))  # type: ignore[arg-type]
-    write_lines(sys.stdout, text.rstrip("\n").split("\n"))
+    write_result(text.rstrip("\n").split("\n"))
     return 0
 
 
 def check_pipeline(pipeline: SeenPipeline, given: dict[str, Any], *, as_json: bool) -> int:
     """Write every problem that can be found before running; 0 or 2."""
     from towline.errors.root import TowlineError
-    from towline.views.streams import write_lines, write_raw
 
     warnings: list[str] = []
     try:
@@ -176,12 +180,12 @@ def check_pipeline(pipeline: SeenPipeline, given: dict[str, Any], *, as_json: bo
     except TowlineError as error:
         problems = [str(error)]
     if as_json:
-        write_raw(sys.stdout, msgspec.json.encode({"problems": problems, "warnings": warnings}).decode() + "\n")
+        write_json({"problems": problems, "warnings": warnings})
         return 2 if problems else 0
     for warning in warnings:
         say(f"warning: {warning}")
     for problem in problems:
         say(problem)
     if not problems:
-        write_lines(sys.stdout, [f"{pipeline.name}: no problems found"])
+        write_result([f"{pipeline.name}: no problems found"])
     return 2 if problems else 0

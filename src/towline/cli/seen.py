@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from towline.execution.report import RunReport
     from towline.execution.run_request import RunRequest
     from towline.modules.spec import ModuleSpec
+    from towline.planning.deciding import ResumeOption
     from towline.planning.plan import Plan
 
 
@@ -28,6 +29,9 @@ class SeenProgram(Protocol):
 
     @property
     def file(self) -> str | None: ...
+
+    @property
+    def resume(self) -> ResumeOption: ...
 
 
 class SeenPipeline(Protocol):

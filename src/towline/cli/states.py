@@ -10,7 +10,7 @@ import msgspec
 
 from towline.cli.failing import say
 from towline.errors.configuration import NothingHereError
-from towline.errors.state import PlanCorruptError, SchemaTooNewError
+from towline.errors.state import StateError
 from towline.execution.report import RunReport
 from towline.planning.live import LivePlan
 from towline.planning.loading import decode_document, replay
@@ -49,11 +49,11 @@ def roots(state: str | None) -> list[Path]:
 def read_plan(root: Path) -> PlanDocument | None:
     """Read the plan of a state root as it stands now, of a living run too; one that cannot be read is warned of.
 
-    Looking back must work when a plan is damaged: that is when people look.
+    Looking back must work when a plan is damaged: that is when people look, and at the other pipelines too.
     """
     try:
         return _read_plan(root)
-    except (PlanCorruptError, SchemaTooNewError) as error:
+    except StateError as error:
         say(f"warning: {error}")
         return None
 

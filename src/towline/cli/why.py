@@ -2,57 +2,79 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, TypeAlias
 
 from towline.cli.owners import living_owner
+from towline.cli.results import write_json, write_result
 from towline.cli.states import read_plan, roots
 from towline.errors.configuration import AmbiguousNameError, UnknownNameError
 from towline.identity import suggestion
-from towline.planning.why import explain_task
-from towline.views.streams import write_lines
+from towline.planning.why import explain_module, explain_task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from towline.planning.records import PlanDocument, PlannedTask
+    from towline.planning.why import TaskStanding
+
+
+TASKS_SHOWN = 50
+"""Tasks of an expanded module that are listed; ``--json`` has all of them."""
 
 
 def explain(task: str, state: str | None, *, as_json: bool) -> int:
-    """Say what a task waits for, or why it ran, was skipped, reused or failed."""
-    root, document, row = _find(task, state)
+    """Say what a task waits for, or why it ran, was skipped, reused or failed; of an expanded module, its tasks."""
+    root, document, rows = _find(task, state)
+    if len(rows) > 1:
+        many = explain_module(rows[0].module, rows)
+        if as_json:
+            write_json(many)
+        else:
+            write_result([f"{many.module} has {many.summary}", *_listed(many.tasks)])
+        return 0
+    [row] = rows
     answer = explain_task(document, row, is_living=living_owner(root) is not None)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        write_json(answer)
         return 0
-    lines = [f"{row.id} is {row.state.replace('_', ' ')}: {answer.summary}"]
+    lines = [f"{row.id} is {row.state.replace('_', ' ')}: {answer.summary}", *_listed(answer.tasks)]
     lines += [f"  waits for {one}" for one in answer.waits_for]
     lines += [f"  {fact}" for fact in answer.facts]
-    write_lines(sys.stdout, lines)
+    write_result(lines)
     return 0
 
 
-def _find(task: str, state: str | None) -> tuple[Path, PlanDocument, PlannedTask]:
-    """Find a task in the plans of this folder, without case where that is unambiguous.
+def _listed(tasks: Sequence[TaskStanding]) -> list[str]:
+    """List what did not succeed first: that is what is looked for."""
+    ordered = sorted(tasks, key=lambda one: one.state == "succeeded")
+    lines = [f"  {one.task} is {one.state.replace('_', ' ')}" for one in ordered[:TASKS_SHOWN]]
+    return lines + ([f"  and {len(tasks) - TASKS_SHOWN:,} more"] if len(tasks) > TASKS_SHOWN else [])
+
+
+Found: TypeAlias = "tuple[Path, PlanDocument, list[PlannedTask]]"
+
+
+def _find(task: str, state: str | None) -> Found:
+    """Find a task, or all tasks of an expanded module, in the plans of this folder, without case where unambiguous.
 
     Raises:
         UnknownNameError, AmbiguousNameError: No plan has it, or several have.
     """
-    known: list[str] = []
-    found: list[tuple[Path, PlanDocument, PlannedTask]] = []
-    alike: list[tuple[Path, PlanDocument, PlannedTask]] = []
+    known: set[str] = set()
+    found: list[Found] = []
+    alike: list[Found] = []
     for root in roots(state):
         document = read_plan(root)
         if document is None:
             continue
-        for row in document.tasks:
-            known.append(row.id)
-            if row.id == task:
-                found.append((root, document, row))
-            elif row.id.casefold() == task.casefold():
-                alike.append((root, document, row))
+        known.update(name for row in document.tasks for name in (row.id, row.module))
+        for spelt, into in ((str, found), (str.casefold, alike)):
+            wanted = spelt(task)
+            rows = [row for row in document.tasks if spelt(row.id) == wanted]
+            rows = rows or [row for row in document.tasks if spelt(row.module) == wanted]
+            if rows and len({row.module for row in rows}) == 1:
+                into.append((root, document, rows))
     found = found or alike
     if len(found) == 1:
         return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,8 @@ from towline.planning.edges import satisfied
 from towline.planning.records import FINAL_STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from towline.planning.records import PlanDocument, PlannedTask
 
 SUMMARIES = {
@@ -32,6 +35,13 @@ SUMMARIES = {
 }
 
 
+class TaskStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of an expanded module and its state."""
+
+    task: str
+    state: str
+
+
 class Why(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``towline why`` and of ``GET /jobs/{id}/why``. ``facts`` are sentences from recorded fields."""
 
@@ -43,6 +53,31 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     reason_text: str | None = None
     blocked_by: str | None = None
     facts: tuple[str, ...] = ()
+    tasks: tuple[TaskStanding, ...] = ()
+    """Of an ``each`` module: its tasks, in the order of its items."""
+
+
+class WhyMany(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for a module that a matrix expands: it has no row of its own."""
+
+    module: str
+    summary: str
+    tasks: tuple[TaskStanding, ...]
+
+
+def explain_module(module: str, rows: Sequence[PlannedTask]) -> WhyMany:
+    """Say how the tasks of an expanded module stand, in the order of the plan."""
+    counts = Counter(row.state.replace("_", " ") for row in rows)
+    counted = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return WhyMany(module=module, summary=f"{_tasks(len(rows))}: {counted}", tasks=_standings(rows))
+
+
+def _standings(rows: Iterable[PlannedTask]) -> tuple[TaskStanding, ...]:
+    return tuple(TaskStanding(task=row.id, state=row.state) for row in rows)
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count:,} tasks"
 
 
 def explain_task(document: PlanDocument, row: PlannedTask, *, is_living: bool = True) -> Why:
@@ -52,17 +87,29 @@ def explain_task(document: PlanDocument, row: PlannedTask, *, is_living: bool = 
     """
     runs = is_living and document.run_state in ("planning", "running", "cancelling")
     rows = {task.id: task for task in document.tasks}
+    children = tuple(task for task in document.tasks if task.parent == row.id) if row.join else ()
     waits = tuple(_waits(row, rows)) if row.state not in FINAL_STATES and row.state != "running" else ()
     return Why(
         task=row.id,
         state=row.state,
-        summary=_summary(document, row, waits, runs=runs),
+        summary=_join_summary(row, children) or _summary(document, row, waits, runs=runs),
         waits_for=waits,
         reason=row.reason,
         reason_text=row.reason_text,
         blocked_by=row.blocked_by,
         facts=tuple(_facts(document, row, rows)),
+        tasks=_standings(children),
     )
+
+
+def _join_summary(join: PlannedTask, children: Sequence[PlannedTask]) -> str:
+    """Say how the children of an ``each`` module stand; nothing where its own reason says more."""
+    if not children or join.reason in SUMMARIES:
+        return ""
+    done = sum(1 for child in children if child.state == "succeeded")
+    if done == len(children):
+        return f"all of its {_tasks(done)} succeeded"
+    return f"{done:,} of its {_tasks(len(children))} succeeded"
 
 
 def _summary(document: PlanDocument, row: PlannedTask, waits: tuple[str, ...], *, runs: bool) -> str:

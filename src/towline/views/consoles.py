@@ -48,8 +48,8 @@ class Console(Protocol):
         """Give the screen back and write what was held; harmless twice."""
         ...
 
-    def finish(self, report: RunReport) -> None:
-        """Write the end of the run."""
+    def finish(self, report: RunReport, next_steps: Sequence[str] = ()) -> None:
+        """Write the end of the run, and as its last lines how to go on."""
         ...
 
 
@@ -92,11 +92,11 @@ class Plain:
     def look(self, look: RunLook) -> None:
         """Plain lines show no forecast."""
 
-    def finish(self, report: RunReport) -> None:
+    def finish(self, report: RunReport, next_steps: Sequence[str] = ()) -> None:
         """Write what is left, then the final table."""
         self._lines.flush()
         # On CI the failed task's output stands just above.
-        self._lines.write(final_lines(report, self._width, with_log=self._lines.host is None))
+        self._lines.write(final_lines(report, self._width, with_log=self._lines.host is None, next_steps=next_steps))
 
 
 class JsonConsole:
@@ -132,6 +132,6 @@ class JsonConsole:
     def close(self) -> None:
         """Nothing is held back."""
 
-    def finish(self, report: RunReport) -> None:
+    def finish(self, report: RunReport, next_steps: Sequence[str] = ()) -> None:
         """Write the final table for people."""
-        write_lines(self._err, final_lines(report, self._width))
+        write_lines(self._err, final_lines(report, self._width, next_steps=next_steps))

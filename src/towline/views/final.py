@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from towline.planning.nesting import under_their_module
 from towline.views.words import clipped, count_words, counts_words, duration_words, reason_words
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ SLOWER_SHARE, SLOWER_S = 0.2, 1.0
 """A duration counts as changed above 20 % and 1 s (REP-06)."""
 
 
-def final_lines(report: RunReport, width: int, *, with_log: bool = True, every_task: bool = False) -> list[str]:
+def final_lines(
+    report: RunReport, width: int, *, with_log: bool = True, every_task: bool = False, next_steps: Sequence[str] = ()
+) -> list[str]:
     """Write the end of a run for people: the table is at most ``width`` columns wide.
 
     ``with_log``: repeat the last lines that the root failure wrote; not where they stand just above.
-    ``every_task``: list those of a large run too that simply succeeded.
+    ``next_steps``: the last lines, which say how to go on. ``every_task``: list those of a large run too that simply succeeded.
     """
     lines = ["", *_table(report, width, every_task=every_task), ""]
     lines += _failures(report, width, with_log=with_log)
@@ -44,7 +47,7 @@ def final_lines(report: RunReport, width: int, *, with_log: bool = True, every_t
     lines.append(_verdict(report))
     if report.path:
         lines.append(f"report: {report.path}")
-    return lines
+    return [*lines, *next_steps]
 
 
 def _table(report: RunReport, width: int, *, every_task: bool) -> list[str]:
@@ -54,22 +57,36 @@ def _table(report: RunReport, width: int, *, every_task: bool) -> list[str]:
         shown = [task for task in shown if task.state != "succeeded" and task.reason not in ("dependency_failed",)]
         shown = shown[:ROWS_SHOWN]
         left_out = len(report.tasks) - len(shown)
+    shown = list(under_their_module(shown))
+    standing = _join_standings(report.tasks)
     id_width = min(max((len(task.id) for task in shown), default=4), max(16, width * 2 // 5))
-    lines = [_row(task, id_width, width) for task in shown]
+    lines = [_row(task, id_width, width, standing.get(task.id)) for task in shown]
     if left_out:
         more = f"… and {left_out:,} more tasks" if shown else f"{left_out:,} tasks"
         lines.append(f"{more}: towline show {report.run_id}")
     return lines
 
 
-def _row(task: TaskReport, id_width: int, width: int) -> str:
+def _join_standings(tasks: Iterable[TaskReport]) -> dict[str, tuple[int, int, bool]]:
+    """Count, by ``each`` module, the tasks that succeeded and all of them; and whether all were kept."""
+    standings: dict[str, tuple[int, int, bool]] = {}
+    for task in tasks:
+        if task.id != task.module:
+            done, total, kept = standings.get(task.module, (0, 0, True))
+            standings[task.module] = done + (task.state == "succeeded"), total + 1, kept and task.origin == "kept"
+    return standings
+
+
+def _row(task: TaskReport, id_width: int, width: int, standing: tuple[int, int, bool] | None = None) -> str:
+    """``standing``: of an ``each`` module, which has no body of its own."""
+    done, total, all_kept = standing or (task.done, task.total, False)
     mark = MARKS[task.state]
-    if task.origin == "kept":
+    if task.origin == "kept" or all_kept:
         mark = "kept"
     elif task.gate and task.reason == "blocked":
         mark = "BLOCKED"
     took = duration_words(task.duration_s)
-    counted = count_words(task.done, task.total)
+    counted = count_words(done, total)
     why = "" if task.state == "succeeded" and task.origin != "cached" else _why(task)
     before = f"was {duration_words(task.previous_s)}" if is_changed(task.previous_s, task.duration_s) else ""
     details = ", ".join(one for one in (counted, before, why) if one)

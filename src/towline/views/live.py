@@ -125,10 +125,10 @@ class LiveConsole:
             except OSError:
                 silence(self._out)
 
-    def finish(self, report: RunReport) -> None:
+    def finish(self, report: RunReport, next_steps: Sequence[str] = ()) -> None:
         """Write the final table."""
         self.close()
-        self._print([Text(line) for line in final_lines(report, self._console.width)])
+        self._print([Text(line) for line in final_lines(report, self._console.width, next_steps=next_steps)])
 
     def _print(self, lines: Sequence[Text]) -> None:
         if not lines:

@@ -1,0 +1,184 @@
+"""What a tired operator meets: full disks, damaged folders, runs that were killed, names of expanded modules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.shell import TOWLINE, Shell, ended, wait_for_file
+from towline.cli.settings import KNOWN_ELSEWHERE, OPEN_PREFIXES, SETTINGS
+from towline.testing import clause
+
+EACH = """
+from pathlib import Path
+from towline import Pipeline, SyncContext, module, result_of
+
+@module
+def load(ctx: SyncContext) -> list[str]:
+    return ["x", "y"]
+
+@module(each=result_of(load), produces={"box": "*.box"})
+def pack(ctx: SyncContext, item: str) -> str:
+    Path(f"{item}.box").write_text(item)
+    return item
+
+@module(matrix={"n": [1, 2]})
+def test(ctx: SyncContext) -> None: ...
+
+@module
+def ship(ctx: SyncContext, packed: list[str] = result_of(pack)) -> None:
+    if Path("stop").exists():
+        raise OSError("no truck")
+
+pipeline = Pipeline("each", [ship, test])
+"""
+LOOKS = (["show"], ["runs"], ["runs", "--json"], ["plan", "small.py"], ["check", "small.py"], ["why", "read"])
+
+
+@pytest.fixture
+def each(shell: Shell) -> Shell:
+    """A folder with a program that expands a module over items, and one over a matrix."""
+    shell.write("each.py", EACH)
+    return shell
+
+
+@clause("REP-13", "CLI-12")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("call", LOOKS, ids=" ".join)
+def test_a_result_that_cannot_be_written_is_no_success(small: Shell, call: list[str]) -> None:
+    """``towline plan > plan.txt && deploy`` on a full disk: a message and a code, no traceback."""
+    small.run("run", "small.py")
+    with open("/dev/full", "wb") as full:
+        code, _, err = ended(small.start(*call, stdout=full))
+    assert code == 1
+    assert err == "towline: standard output cannot be written: No space left on device.\n"
+
+
+@clause("REP-13")
+@pytest.mark.parametrize("call", [*LOOKS, ["run", "small.py"], ["--help"]], ids=" ".join)
+def test_a_stream_that_the_caller_closed_is_no_error(small: Shell, call: list[str]) -> None:
+    """``>&-``: whoever asks for nothing gets nothing, and the code of what was done."""
+    small.run("run", "small.py")
+    line = f'"{TOWLINE}" {" ".join(call)} >&-'
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TOWLINE_")}
+    done = subprocess.run(
+        line, shell=True, cwd=small.folder, env=environ, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@clause("REP-04")
+def test_a_damaged_pipeline_hides_no_other(each: Shell, small: Shell) -> None:
+    """Somebody looks at a healthy pipeline of the same folder: one warning, and everything else."""
+    each.run("run", "each.py")
+    small.run("run", "small.py")
+    for damaged in ("each", "third"):
+        plan = each.folder / ".towline" / damaged / "plan.json"
+        plan.parent.mkdir(exist_ok=True)
+        plan.write_bytes(b'{"schema"')
+
+    listed, shown, why = each.run("runs"), each.run("show"), each.run("why", "read")
+
+    assert [line.split()[3] for line in listed.out.splitlines()] == ["small", "each"], "its reports are whole"
+    assert "small r-" in shown.out
+    assert why.out.startswith("read is succeeded")
+    for told in (listed, shown, why):
+        assert told.err.count("plan.json is damaged") == 2, told.err
+
+
+@clause("CLI-09")
+def test_every_variable_that_is_read_is_known() -> None:
+    """A warning that a variable changes nothing, about one that does, is a lie."""
+    import re
+
+    import towline
+
+    known = {setting.variable for setting in SETTINGS} | KNOWN_ELSEWHERE
+    assert towline.__file__ is not None
+    texts = [file.read_text(encoding="utf-8") for file in Path(towline.__file__).parent.rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r'"(TOWLINE_[A-Z_]*[A-Z])"', text)}
+    assert {"TOWLINE_COORDINATOR", "TOWLINE_INSTANCE", "TOWLINE_RUN_ID"} <= read
+    assert {name for name in read - known if not name.startswith(OPEN_PREFIXES)} == set()
+
+
+@clause("REP-06")
+def test_why_of_an_expanded_module_lists_its_tasks(each: Shell) -> None:
+    """The name that stands in the file is the one that people type."""
+    each.run("run", "each.py")
+
+    joined, matrix = each.run("why", "pack").out, each.run("why", "test").out
+
+    assert joined.splitlines()[0] == "pack is succeeded: all of its 2 tasks succeeded"
+    assert joined.splitlines()[1:] == ["  pack[x] is succeeded", "  pack[y] is succeeded"]
+    assert matrix.splitlines() == ["test has 2 tasks: 2 succeeded", "  test[1] is succeeded", "  test[2] is succeeded"]
+    assert [row["task"] for row in each.run("why", "test", "--json").json()["tasks"]] == ["test[1]", "test[2]"]
+    assert "test[3]" in each.run("why", "test[3]", code=2).err
+
+
+@clause("REP-06", "REP-07")
+def test_children_stand_below_their_module_with_its_count(each: Shell) -> None:
+    """Forty tasks at the end of a table, far from what they belong to, are read by nobody."""
+    each.write("stop", "")
+    first = each.run("run", "each.py", code=1)
+    (each.folder / "stop").unlink()
+    resumed = each.run("run", "each.py", "--resume")
+
+    rows = [line.split() for line in each.run("show").out.splitlines()[1:8]]
+    assert [row[0] for row in rows] == ["load", "test[1]", "test[2]", "pack", "pack[x]", "pack[y]", "ship"]
+    table = resumed.out.splitlines()
+    assert ["pack", "kept", "2/2"] in [line.split() for line in table]
+    assert ["pack", "ok", "2/2"] in [line.split() for line in first.out.splitlines()]
+
+
+@clause("REP-06")
+def test_a_task_is_shown_without_python(each: Shell) -> None:
+    """Artifacts by name, size and digest."""
+    each.run("run", "each.py")
+    shown = each.run("show", "--task", "pack[x]").out
+    assert "artifact: box  " in shown
+    assert "{" not in shown
+    assert "pack[x]/box" in each.run("artifacts").out, "the latest run needs no name"
+
+
+@clause("CLI-02")
+def test_names_of_runs_are_suggested(each: Shell) -> None:
+    """``latest`` is a name too."""
+    each.run("run", "each.py", "--run-id", "r-1")
+    assert "Did you mean 'latest'?" in each.run("show", "latst", code=2).err
+    assert "`towline runs` lists" in each.run("diff", "latest", "nosuch", code=2).err
+    assert "--run-id is empty" in each.run("run", "each.py", "--run-id", "", code=2).err
+
+
+@clause("CLI-06")
+def test_the_end_of_a_failed_run_says_how_to_go_on(each: Shell) -> None:
+    """It is the question that everybody has then."""
+    each.write("stop", "")
+    failed = each.run("run", "each.py", code=1).out.splitlines()
+    assert failed[-2] == "To go on, run it again with --resume: what is done is kept, what failed runs again."
+    assert "A plain run starts anew, and is refused while cursors have moved." in failed[-1]
+    each.write("each.py", EACH.replace("[ship, test]", '[ship, test], resume="auto"'))
+    assert "To go on, run it again: what is done is kept" in each.run("run", "each.py", code=1).out
+    (each.folder / "stop").unlink()
+    assert "To go on" not in each.run("run", "each.py").out
+
+
+@clause("CLI-06")
+def test_a_cancelled_run_says_how_to_go_on(shell: Shell) -> None:
+    """After Ctrl-C the way on is a flag, which nobody remembers."""
+    import signal
+
+    shell.write(
+        "slow.py",
+        "import asyncio\nfrom pathlib import Path\nfrom towline import Context, Pipeline, module\n@module\n"
+        "async def wait(ctx: Context) -> None:\n    Path('waits').touch()\n    await asyncio.sleep(60)\n"
+        "pipeline = Pipeline('slow', [wait])\n",
+    )
+    process = shell.start("run", "slow.py")
+    wait_for_file(shell.folder / "waits")
+    process.send_signal(signal.SIGINT)
+    code, out, _ = ended(process)
+    assert code == 130
+    assert "To go on, run it again with --resume" in "\n".join(out.splitlines()[-2:])
