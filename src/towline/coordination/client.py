@@ -166,7 +166,9 @@ class LinkedCoordinator(MasterCoordinator):
         async def ask() -> OutcomeRecord | None:
             return await self._call(ops.ReadOutcome(task_id=task_id))
 
-        return await self._wait_long("wait_for_outcome", f"outcome:{task_id}", ask)
+        # Most are asked for when they are there: a subscription would be a round trip for nothing.
+        found = await ask()
+        return found if found is not None else await self._wait_long("wait_for_outcome", f"outcome:{task_id}", ask)
 
     async def wait_for_signal(self, *, seen: Signal) -> Signal:
         async def ask() -> Signal | None:

@@ -262,6 +262,8 @@ class FeedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: OutcomeRecord | None = None
     why: str | None = None
     at_ms: int = 0
+    has_events: bool = True
+    """Whether workers' events were waiting for the master just then; a store that cannot tell says yes."""
 
 
 class EventBatch(msgspec.Struct, frozen=True, kw_only=True):

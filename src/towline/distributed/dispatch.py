@@ -29,6 +29,10 @@ RUN_WIDE = {"pipeline_failed": Signal.PIPELINE_FAILED, "interrupted": Signal.STO
 """Reasons for which every task of the run is being cancelled: told to all workers at once by the signal."""
 
 
+BACKLOG_ROUNDS = 16
+"""Tasks per slot that are queued or running while workers cannot run dry within a batch."""
+
+
 class DispatchHost(Protocol):
     """The engine, as far as dispatch tells it something."""
 
@@ -225,6 +229,12 @@ class Dispatch:
             reason = Reason(code="stopped")
             cancelled = Cancelled(reason=reason, task_id=one.run.row.id, finished_at=self._clock.now())
             self._host.ended(one.run, cancelled)
+
+    @property
+    def is_backlogged(self) -> bool:
+        """Whether more tasks are queued than all workers can hold at once, so that none of them runs out of work soon."""
+        slots = sum(worker.parallelism for worker in self.workers.values())
+        return len(self.sent) - len(self.to_enqueue) - len(self.to_look_up) >= BACKLOG_ROUNDS * slots > 0
 
     def overdue(self) -> Sequence[Sent]:
         """Return the tasks whose worker should have been done long ago."""

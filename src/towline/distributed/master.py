@@ -32,6 +32,8 @@ _log = logging.getLogger("towline.master")
 
 ROUTE_INTERVAL_S = 0.25
 FEED_LIMIT, FEED_WAIT_S = 500, 2.0
+GATHER_S = 0.005
+"""While workers have more queued than they can do, what they report is taken in batches: nobody waits for the master."""
 EVENTS_LIMIT = 100
 DATA_LOSS_JUMPS = 1_000
 """Epoch jumps when the server has lost all: beyond whatever its lost data can have granted (COORD-C48)."""
@@ -302,7 +304,7 @@ class Master:
             if not entries:
                 await self.drain_events()
                 continue
-            if any(entry.kind == "finished" for entry in entries):
+            if any(entry.kind == "finished" and entry.has_events for entry in entries):
                 await self.drain_events()  # what a task said precedes its end in the log (EVT-05)
             self._position = entries[-1].seq
             for entry in entries:
@@ -310,6 +312,8 @@ class Master:
                     self._known.add(entry.task_id)
             if self.dispatch.heard(entries):
                 await self._refresh_workers()
+            if self.dispatch.is_backlogged:
+                await asyncio.sleep(GATHER_S)
 
     async def drain_events(self) -> None:
         """Write the events that workers have sent, then acknowledge them (COORD-C72)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -94,4 +94,4 @@ def _error(record: OutcomeRecord) -> ErrorRecord:
 
 def seconds_of(at: str) -> float:
     """Read a moment back as seconds since 1970."""
-    return datetime.strptime(at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(at).timestamp()

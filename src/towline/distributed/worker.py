@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from towline.coordination.contract import WorkerCoordinator
-    from towline.coordination.records import ClaimReply, HeartbeatReply, OutcomeRecord, WorkerRegistration
+    from towline.coordination.records import (
+        ClaimReply,
+        HeartbeatReply,
+        OutcomeRecord,
+        PublishReply,
+        WorkerRegistration,
+    )
     from towline.distributed.keeper import HeldLeases
     from towline.distributed.spool import Spool
 
@@ -49,6 +55,10 @@ class TaskExecutor(Protocol):
 
     def stop(self, lease: Lease, code: str) -> None:
         """Cancel one; ``code`` is the reason of its outcome."""
+        ...
+
+    def accepted(self, outcome: OutcomeRecord) -> None:
+        """An outcome from here counts: what depends on it need not ask the coordinator for it."""
         ...
 
 
@@ -274,16 +284,24 @@ class Worker:
         """Publish with the remaining events, and take the next task in the same step when no other claim is pending."""
         lease, events = execution.lease, self._spool.unsent()
         if self._closed is not None or self._draining.is_set() or self._one_claim.locked():
-            await self._insist(lambda: self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events))
+            published = await self._insist(
+                lambda: self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events)
+            )
+            self._note(published, outcome)
             return
         async with self._one_claim:
-            _, reply = await self._insist(
+            published, reply = await self._insist(
                 lambda: self._coordinator.publish_and_claim(
                     outcome, lease=lease.ref, events=events, worker=self._registration.ref, token=self._token()
                 )
             )
+            self._note(published, outcome)
             self._forget(execution)
             self._take(reply)
+
+    def _note(self, published: PublishReply, outcome: OutcomeRecord) -> None:
+        if published.accepted:
+            self._executor.accepted(outcome)
 
     # ------------------------------------------------------------------ what is heard
 

@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from towline.state.results import ResultFile
     from towline.state.store import StateStore
 
+OWN_OUTCOMES = 256
+"""Outcomes of this node that are kept, the latest; older ones are fetched like those of other nodes."""
+
 
 class WorkerNode:
     """Runs leased tasks (``distributed.worker.TaskExecutor``) and says what they do through its spool of events.
@@ -90,6 +93,7 @@ class WorkerNode:
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._stops: dict[str, str] = {}
         self._fetched: dict[str, asyncio.Future[OutcomeRecord]] = {}
+        self._own: dict[str, OutcomeRecord] = {}
         self.commands: dict[str, int] = {}
         self.masker = Masker()
         for secret in secrets_of(params):
@@ -214,6 +218,12 @@ class WorkerNode:
             self._stops[lease.task_id] = code
             self._starting[lease.task_id].cancel()
 
+    def accepted(self, outcome: OutcomeRecord) -> None:
+        """Keep the latest outcomes from here for what depends on them."""
+        self._own[outcome.task_id] = outcome
+        if len(self._own) > OWN_OUTCOMES:
+            del self._own[next(iter(self._own))]
+
     async def _prepare(self, lease: Lease) -> None:
         try:
             run = await self._make_run(lease)
@@ -298,11 +308,14 @@ class WorkerNode:
         self.values.keep(position, outcome, payload_of(record))
 
     async def _fetch(self, task_id: str) -> OutcomeRecord:
-        """Wait for an outcome; a server that lost it gets it again from the master, which opens the run anew."""
+        """Return an outcome; a server that lost it gets it again from the master, which opens the run anew."""
 
         async def nothing() -> None:
             return None
 
+        own = self._own.get(task_id)
+        if own is not None:
+            return own
         wait = partial(self._coordinator.wait_for_outcome, task_id)
         return await ride_out(wait, limit_s=self._request.distributed.master_timeout_s, then=nothing)
 

@@ -201,6 +201,9 @@ class SimulatedWorker:
         if body is not None:
             body.cancel()
 
+    def accepted(self, outcome: OutcomeRecord) -> None:
+        """Values are always asked for here."""
+
     async def kill(self) -> None:
         """End without a word."""
         self.coordinator.link.cut(for_ever=True)

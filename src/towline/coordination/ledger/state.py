@@ -179,7 +179,14 @@ class Step:
         state = self.state
         state.feed_seq += 1
         entry = FeedEntry(
-            seq=state.feed_seq, kind=kind, task_id=task_id, epoch=epoch, worker_id=worker_id, why=why, at_ms=self.now_ms
+            seq=state.feed_seq,
+            kind=kind,
+            task_id=task_id,
+            epoch=epoch,
+            worker_id=worker_id,
+            why=why,
+            at_ms=self.now_ms,
+            has_events=state.events_pending > 0,
         )
         state.feed.append(entry)
         self.wake(FEED)

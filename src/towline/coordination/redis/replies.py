@@ -172,6 +172,7 @@ def feed_entry(entry_id: bytes, flat: Sequence[bytes]) -> FeedEntry:
         outcome=None if outcome is None else decode(OutcomeRecord, outcome, f"feed[{entry_id.decode()}]"),
         why=text(b"y"),
         at_ms=int(fields[b"a"]),
+        has_events=fields.get(b"v") != b"0",
     )
 
 

@@ -26,7 +26,7 @@ local NOW = clock(ARGV[1])
 local FIELDS = {
   'owner_epoch', 'master_id', 'program', 'fingerprint', 'worker_timeout_ms', 'master_timeout_ms', 'master_lease_ms',
   'requeue_limit', 'key_life_ms', 'event_backlog', 'opening', 'completed', 'signal', 'master_beat', 'epoch_jumps',
-  'requeue_after', 'bucket_count', 'scarcity_until', 'server',
+  'requeue_after', 'bucket_count', 'scarcity_until', 'server', 'events_pending',
 }
 local M = {}
 local function read_header()
@@ -59,6 +59,7 @@ local function feed(kind, task, epoch, worker, why, outcome)
   add('e', epoch and num(epoch))
   add('w', worker)
   add('y', why)
+  add('v', (M.events_pending or '0') == '0' and '0' or nil)
   if outcome and #outcome <= INLINE_LIMIT then
     add('o', outcome)
   end

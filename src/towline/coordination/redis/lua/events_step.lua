@@ -21,12 +21,12 @@ local function store_events(at)
     return { 'ok', num(stored), '1', '0' }
   end
   local count = #fresh / 2
-  local pending = tonumber(call('HGET', META, 'events_pending') or '0')
+  local pending = tonumber(M.events_pending or '0')
   if count == 0 or pending + count > tonumber(M.event_backlog) then
     return { 'ok', num(stored), '0', '0' }
   end
   call('XADD', EVENTS, '*', 'w', key, 'n', num(last), 'c', num(count), 'h', header, unpack(fresh))
-  call('HINCRBY', META, 'events_pending', count)
+  M.events_pending = num(call('HINCRBY', META, 'events_pending', count))
   call('HSET', EVENTSEQ, key, num(last))
   live_on(EVENTS, EVENTSEQ)
   return { 'ok', num(last), '0', '0' }
