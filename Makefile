@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test gates lint types layers format benchmarks soak-offload benchmark-offload docs requirements clean
+.PHONY: help demo test gates lint types layers format benchmarks soak soak-offload benchmark-offload docs requirements clean
 
 help:  ## List what can be made.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -41,6 +41,12 @@ benchmarks: $(VENV)/.ready  ## Measure against a bare TaskGroup, side by side; w
 
 soak-offload: $(VENV)/.ready  ## Simulate 5,000 faulty clusters, and look for each planted bug among 100 seeds.
 	TOWLINE_OFFLOAD_SEEDS=5000 TOWLINE_OFFLOAD_GATE_SEEDS=100 $(BIN)/python -m pytest -q --timeout 3600 tests/offload/test_simulated_faults.py
+
+soak: $(VENV)/.ready soak-offload  ## The long proofs, an hour or more: 200 kills, a whole year moved by workers, 20,000 simulated clusters.
+	TOWLINE_TEST_KILLS=200 $(BIN)/python -m pytest -q --timeout 600 tests/examples/test_gazetteer.py
+	TOWLINE_TEST_MOVE=full $(BIN)/python -m pytest -q --timeout 3600 tests/examples/test_move_runs.py \
+	  tests/examples/test_move_workers.py tests/examples/soak_move.py
+	TOWLINE_TEST_SIMULATIONS=20000 $(BIN)/python -m pytest -q --timeout 600 tests/distributed/test_simulation.py
 
 benchmark-offload: $(VENV)/.ready  ## Measure offload beside a raw socket and a bare TaskGroup.
 	$(BIN)/python benchmarks/offload/run.py

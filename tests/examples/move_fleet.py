@@ -28,9 +28,14 @@ SETTINGS = (
 
 
 class Fleet:
-    """A master and workers that move flights together, in one folder. ``target``: where to, when it is no file there."""
+    """A master and workers that move flights together, in one folder.
 
-    def __init__(self, folder: Path, legacy: Path, redis_url: str, target: str | None = None) -> None:
+    ``target``: where to, when it is no file there. ``state``: where the plan lies, when it is no folder there.
+    """
+
+    def __init__(
+        self, folder: Path, legacy: Path, redis_url: str, *, target: str | None = None, state: str | None = None
+    ) -> None:
         self.folder, self.target = folder, folder / "target.sqlite"
         self._url = target or str(self.target)
         program = folder / "program"
@@ -44,6 +49,7 @@ class Fleet:
         self._call = (
             *(f"{program / 'flight_log_move.py'}:{PIPELINE}", "--coordinator", redis_url, "--run-id", folder.name),
             *("--param", f"legacy={legacy}", "--parallel", "1"),
+            *("--state", state or str(folder / ".towline" / "shared")),
             *(() if target is None else ("--param", f"target={target}")),
         )
         self.processes: list[subprocess.Popen[str]] = []
