@@ -13,7 +13,7 @@ from towline.errors.run import ConditionError, EngineError
 from towline.errors.values import ValueTravelError
 from towline.execution.output import current_attempt
 from towline.execution.own_loop import leave_behind
-from towline.execution.taskrun import Phase, TaskRun
+from towline.execution.taskrun import ENDED, PREPARING, TaskRun
 from towline.modules.context import Context, SyncContext
 from towline.modules.current import current_task
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
@@ -72,7 +72,7 @@ class Runner:
     def abandon(self, run: TaskRun) -> None:
         """Give up a coroutine body that ignored both requests to end (RUN-21)."""
         run.abandoned = True
-        run.phase = Phase.ENDED
+        run.phase = ENDED
         run.attempt.ended = True
         self._abandoned.add(run)
         if run.asyncio_task is not None:
@@ -82,14 +82,16 @@ class Runner:
     async def _life(self, run: TaskRun) -> None:
         current_task.set(run.row.id)
         current_attempt.set(run.attempt)
-        run.phase = Phase.PREPARING
+        run.phase = PREPARING
         try:
             if run.stop is not None:
                 raise asyncio.CancelledError  # it was stopped before its first turn
             if run.inputs is None:
                 await self._around.load(run)
             if run.kind.is_plain:
-                outcome = await self._attempts.run(run)
+                outcome = await self._attempts.once(run)
+                if type(outcome) is not Succeeded:
+                    outcome = await self._attempts.again(run, outcome)
             else:
                 outcome = await self._surrounded(run)
         except asyncio.CancelledError:
@@ -98,17 +100,17 @@ class Runner:
             outcome = self._cancelled(run)
         except Exception as fault:  # noqa: BLE001 - a fault around a body fails its task, not the run (RUN-58)
             outcome = self._fault(run, "running the task", fault)
-        if run.phase is Phase.ENDED:
+        if run.phase is ENDED:
             self._free(run)
             return
         if type(outcome) is Succeeded and outcome.value is not None:
             outcome = self._encode(run, outcome)
-        run.phase = Phase.ENDED
+        run.phase = ENDED
         run.attempt.ended = True
         if run.abandoned and run.body is not None:
             self._abandoned.add(run)
             run.body.done.add_done_callback(lambda _: self._free(run))
-        self._host.ended(run, judged(run, outcome))
+        self._host.ended(run, outcome if type(outcome) is Succeeded else judged(run, outcome))
 
     def _free(self, run: TaskRun) -> None:
         """A body that was given up has ended."""

@@ -42,6 +42,17 @@ class Phase(Enum):
     ENDED = auto()
 
 
+# A member of an enum costs 0.15 µs where it is looked up on its class (Python 3.11), a name of a module a tenth.
+LOOP, THREAD = Place.LOOP, Place.THREAD
+PREPARING, BODY, BACKING_OFF, SETTLING, ENDED = (
+    Phase.PREPARING,
+    Phase.BODY,
+    Phase.BACKING_OFF,
+    Phase.SETTLING,
+    Phase.ENDED,
+)
+
+
 class ModuleKind:
     """One module as the runner needs it, worked out once per run.
 
@@ -135,7 +146,7 @@ class TaskRun:
 
         A second wish only changes the reason, and only from a timeout to a cancellation.
         """
-        if self.phase in (Phase.SETTLING, Phase.ENDED):
+        if self.phase in (SETTLING, ENDED):
             self.stop_later = why
             return False
         if self.stop is None or (self.stop == "timeout" and why != "timeout"):
