@@ -49,6 +49,8 @@ class EndedTasks:
     def keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
         """Remember an outcome for dependents and the report."""
         self._values.keep(position, outcome, None if run is None else run.payload)
+        if type(outcome) is Succeeded:
+            return
         if not isinstance(outcome, Failed | TimedOut) or (self._values.task(position).join and not _is_own(outcome)):
             return
         self.failed.append(position)

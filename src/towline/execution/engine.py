@@ -412,6 +412,8 @@ class Engine:
         turn.records.append(record)
         turn.events.append(("task_state", turn.at, data, row.id, record.epoch, outcome.attempts or None))
         self._ended_tasks.keep(position, outcome, run)
+        if type(outcome) is Succeeded:
+            return Finished(position, "succeeded")
         ignored = isinstance(outcome, Failed | TimedOut) and outcome.ignored
         abandoned = isinstance(outcome, Cancelled | TimedOut) and outcome.abandoned
         return Finished(position, record.state, ignored, abandoned)

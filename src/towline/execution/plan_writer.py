@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from towline.planning.document import compaction_due, encode_slices
-from towline.planning.live import apply
+from towline.planning.live import apply, apply_all
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -59,9 +59,7 @@ class PlanWriter:
         self._apply(records)
 
     def _apply(self, records: Sequence[JournalRecord]) -> None:
-        plan = self.plan
-        for record in records:
-            apply(plan, record)
+        apply_all(self.plan, records)
         self._since_snapshot += len(records)
 
     @property

@@ -52,6 +52,7 @@ class Standing:
         self._tolerated: set[int] = set()
         self._sources: dict[int, list[int]] = {}
         self._doomed: dict[int, int] = {}
+        self._has_joins = False
         self._plain = True
         self.add(rows, selection)
 
@@ -76,20 +77,14 @@ class Standing:
             elif selection is None or place in selection:
                 self.open += 1
                 states[place] = WAITING if not row.join else UNEXPANDED
+                self._has_joins = self._has_joins or row.join
         for place in added:
             row = self.rows[place]
             if row.parent is not None:
                 self.joins.adopt(self.places[row.parent], place)
             if states[place] not in (OUTSIDE, FINAL) and (row.depends_on or row.gates):
                 self._connect(place, row)
-        self._plain = not (
-            self.links.order
-            or self.links.optional
-            or self.links.outcome
-            or self.links.always
-            or self._sources
-            or self.joins.parents
-        )
+        self._plain = not (self.links.optional or self.links.outcome or self.links.always or self._has_joins)
         return added
 
     def _recall(self, place: int, row: PlannedTask) -> None:
@@ -161,10 +156,10 @@ class Standing:
         if state in ("failed", "timed_out") and not ignored:
             self.has_failure = True
         if state == "succeeded" and self._plain:
-            targets = self.links.value[task]
-            if targets:
-                missing, states, ready = self.missing, self.states, self.ready
-                for dependent in targets:
+            # A success satisfies value and order alike, and nothing else hangs on it in a plan without joins.
+            missing, states, ready = self.missing, self.states, self.ready
+            for targets in (self.links.value[task], self.links.order.get(task)):
+                for dependent in targets or ():
                     left = missing[dependent] - 1
                     missing[dependent] = left
                     if not left and states[dependent] == WAITING:

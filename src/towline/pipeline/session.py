@@ -279,7 +279,8 @@ class Session:
         document = self.opened.plan.document
         if observers:
             await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
-        self.events.subscribe(feeds.take)
+        if observers:
+            self.events.subscribe(feeds.take)
         if self.request.look is not None:
             from towline.pipeline.look import SessionLook
 

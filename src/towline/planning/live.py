@@ -19,7 +19,7 @@ from towline.planning.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class LivePlan:
@@ -91,6 +91,18 @@ def apply(plan: LivePlan, record: JournalRecord) -> tuple[PlannedTask, ...]:
     # A ReconcileRecord tells what the snapshot written after it holds already: replayed over the snapshot
     # before it, it changes nothing, and the next resume comes to the same classes again (PLAN-40).
     return ()
+
+
+def apply_all(plan: LivePlan, records: Sequence[JournalRecord]) -> None:
+    """Apply the records of one journal line, in their order: what :func:`apply` does, without its answer."""
+    tasks, index = plan.document.tasks, plan.index
+    for record in records:
+        if type(record) is StateRecord:
+            _set_state(tasks[index[record.task]], record)
+        else:
+            apply(plan, record)
+    if records:
+        plan.document.applied_seq = records[-1].seq
 
 
 def _set_state(row: PlannedTask, record: StateRecord) -> None:
