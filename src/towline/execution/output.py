@@ -106,7 +106,8 @@ class Output:
     def task_ended(self, attempt: Attempt) -> None:
         """Flush the unfinished lines of a task whose body has ended."""
         for router in _routers.values():
-            router.flush_task(attempt)
+            if router.open_lines:
+                router.flush_task(attempt)
 
     # -------------------------------------------------------------- installing
 
@@ -174,7 +175,7 @@ class _Router(io.TextIOBase):
         self._name, self.found = name, found
         self.outputs: list[Output] = []
         """The runs that listen, the latest last."""
-        self._open: dict[tuple[str, str], tuple[Attempt, str]] = {}
+        self.open_lines: dict[tuple[str, str], tuple[Attempt, str]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -208,10 +209,10 @@ class _Router(io.TextIOBase):
             self.found.write(text)
         place = (attempt.run_id, attempt.task_id)
         with self._lock:
-            _, begun = self._open.pop(place, (attempt, ""))
+            _, begun = self.open_lines.pop(place, (attempt, ""))
             *lines, rest = (begun + text).split("\n")
             if rest:
-                self._open[place] = (attempt, rest)
+                self.open_lines[place] = (attempt, rest)
         for line in lines:
             output.printed(attempt, self._name, line)
         return len(text)
@@ -223,10 +224,8 @@ class _Router(io.TextIOBase):
         return next((output for output in reversed(self.outputs) if output.is_of_this_run(attempt)), None)
 
     def flush_task(self, attempt: Attempt) -> None:
-        if not self._open:
-            return
         with self._lock:
-            open_line = self._open.pop((attempt.run_id, attempt.task_id), None)
+            open_line = self.open_lines.pop((attempt.run_id, attempt.task_id), None)
         output = self._output_of(attempt)
         if open_line is not None and output is not None:
             output.printed(attempt, self._name, open_line[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from towline.planning.document import compaction_due, encode_slices
+from towline.planning.document import encode_slices, journal_limit
 from towline.planning.live import apply, apply_all
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class PlanWriter:
         self.plan, self._file = plan, plan_file
         self._seq = plan.document.applied_seq
         self._since_snapshot = 0
+        self._journal_limit = journal_limit(len(plan.document.tasks))
 
     def next_seq(self) -> int:
         """Number the next record; it must be written in this order."""
@@ -44,28 +45,28 @@ class PlanWriter:
         if waiting is not None:
             await waiting
         self._since_snapshot += 1
-        return apply(self.plan, record)
+        children = apply(self.plan, record)
+        self._journal_limit = journal_limit(len(self.plan.document.tasks))
+        return children
 
     def write(self, records: Sequence[JournalRecord]) -> Awaitable[None] | None:
         """Make one turn's records durable and apply them."""
         waiting = self._file.append(records)
         if waiting is not None:
             return self._when_durable(waiting, records)
-        self._apply(records)
+        apply_all(self.plan, records)
+        self._since_snapshot += len(records)
         return None
 
     async def _when_durable(self, waiting: Awaitable[None], records: Sequence[JournalRecord]) -> None:
         await waiting
-        self._apply(records)
-
-    def _apply(self, records: Sequence[JournalRecord]) -> None:
         apply_all(self.plan, records)
         self._since_snapshot += len(records)
 
     @property
     def snapshot_is_due(self) -> bool:
         """Whether the journal has outgrown the plan (PLAN-23)."""
-        return compaction_due(self._since_snapshot, len(self.plan.document.tasks))
+        return self._since_snapshot > self._journal_limit
 
     async def snapshot(self, at: str) -> None:
         """Write ``plan.json`` anew, then an empty journal; no :meth:`write` may be under way."""

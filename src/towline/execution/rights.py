@@ -61,7 +61,8 @@ class Rights:
         self._numbers: dict[str, int] = {}
         self._waiting_at: dict[int, int] = {}
         self._waiting_since: dict[int, float] = {}
-        self._to_reserve: deque[tuple[float, int, Need]] = deque()
+        self.to_reserve: deque[tuple[float, int, Need]] = deque()
+        """Who waits for rights, since when: looked at by ``reserve_overdue``, which need not be called while it is empty."""
         self._long_waiting: dict[int, Need] = {}
         self._reserved: dict[int, int] = {}
         self.needs: dict[str, Need | None] = {name: self._need(name, rule, limits) for name, rule in rules.items()}
@@ -135,7 +136,7 @@ class Rights:
         self._waiting_at[task] = right
         if task not in self._waiting_since:
             self._waiting_since[task] = now
-            self._to_reserve.append((now, key, need))
+            self.to_reserve.append((now, key, need))
         # It may have been put forward for another right, which is then still there for the next one.
         for other, _ in need.takes:
             if other != right:
@@ -161,7 +162,7 @@ class Rights:
 
     def reserve_overdue(self, now: float) -> None:
         """Reserve the rights of tasks that have been passed over for 30 s: nobody behind one may take them."""
-        queue = self._to_reserve
+        queue = self.to_reserve
         while queue and now - queue[0][0] >= RESERVE_AFTER_S:
             since, key, need = queue.popleft()
             task = place_of(key)

@@ -279,7 +279,8 @@ class Scheduler:
         """
         ready, states, occupancy = self._ready, self._states, self._occupancy
         needs, dispatched = occupancy.needs, self._dispatched
-        occupancy.rights.reserve_overdue(now)
+        if occupancy.rights.to_reserve:
+            occupancy.rights.reserve_overdue(now)
         while ready and occupancy.free_slots > 0 and occupancy.exclusive is None:
             key = heappop(ready)
             task = place_of(key)

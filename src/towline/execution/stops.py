@@ -22,7 +22,9 @@ class Stop:
         self.reason: StopReason | None = None
         self.always_run_too = False
         self._left_s = budget_s
-        self._has_budget = budget_s > 0
+        self._budgeted = budget_s > 0
+        self.has_budget = False
+        """Whether always-run tasks must start in time: only after a failure."""
         self._idle_from: float | None = None
 
     def ask(self, reason: StopReason, always_run_too: bool) -> bool:
@@ -31,13 +33,9 @@ class Stop:
         wider = always_run_too and reason != "pipeline_failed" and not self.always_run_too
         if harder:
             self.reason = reason
+            self.has_budget = self._budgeted and reason == "pipeline_failed"
         self.always_run_too = self.always_run_too or wider
         return harder or wider
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether always-run tasks must start in time: only after a failure."""
-        return self._has_budget and self.reason == "pipeline_failed"
 
     def count(self, now: float, is_idle: bool) -> float:
         """Count the time since the last call if nothing ran then; returns the seconds left, at least 0."""

@@ -20,9 +20,9 @@ COMPACT_AFTER = 1_000
 _ENCODER = msgspec.json.Encoder()
 
 
-def compaction_due(records: int, tasks: int) -> bool:
-    """Say whether the journal has grown enough for a new snapshot: n transitions then cost O(n) bytes (PLAN-23)."""
-    return records > max(COMPACT_AFTER, tasks)
+def journal_limit(tasks: int) -> int:
+    """Return above how many journal records a new snapshot is due: n transitions then cost O(n) bytes (PLAN-23)."""
+    return max(COMPACT_AFTER, tasks)
 
 
 def encode_document(document: PlanDocument) -> bytes:

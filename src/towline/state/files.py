@@ -66,10 +66,9 @@ class SystemFiles:
 
     def write(self, fd: int, data: Buffer) -> None:
         """Write all bytes at the end or current position; one system call as a rule."""
-        view = memoryview(data)
-        written = os.write(fd, view)
-        while written < len(view):  # a signal or a nearly full disk can cut a write short
-            written += os.write(fd, view[written:])
+        written = os.write(fd, data)
+        while written < len(data):  # a signal or a nearly full disk can cut a write short
+            written += os.write(fd, memoryview(data)[written:])
 
     def write_at(self, fd: int, data: bytes, offset: int) -> None:
         """Write all bytes at an offset."""
