@@ -46,11 +46,9 @@ class EndedTasks:
         """Places of failed and timed out tasks in the order of the journal."""
         self.blocked_findings: dict[int, tuple[Finding, ...]] = {}
 
-    def keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
+    def _keep(self, position: int, outcome: Outcome[Any], run: TaskRun | None) -> None:
         """Remember an outcome for dependents and the report."""
         self._values.keep(position, outcome, None if run is None else run.payload)
-        if type(outcome) is Succeeded:
-            return
         if not isinstance(outcome, Failed | TimedOut) or (self._values.task(position).join and not _is_own(outcome)):
             return
         self.failed.append(position)
@@ -66,14 +64,16 @@ class EndedTasks:
         self,
         next_seq: Callable[[], int],
         at: str,
+        position: int,
         row: PlannedTask,
         outcome: Outcome[Any],
         run: TaskRun | None,
     ) -> tuple[StateRecord, dict[str, Any]]:
-        """Store the result and describe the transition, for the journal and for whoever looks."""
+        """Keep an outcome, store the result, and describe the transition, for the journal and for whoever looks."""
         kind = type(outcome)
         state = STATES[kind]
         if kind is Succeeded and run is not None and run.payload is None and not outcome.findings and not outcome.artifacts:
+            self._values.outcomes[position] = outcome
             return self._plain_success(next_seq(), at, row, outcome, run)
         digest, offset = self._store(row, outcome, run)
         reason = outcome.reason
@@ -98,6 +98,7 @@ class EndedTasks:
             done=row.done,
             total=row.total,
         )
+        self._keep(position, outcome, run)
         return record, _event_data(row, record)
 
     def _plain_success(

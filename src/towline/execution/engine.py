@@ -408,10 +408,9 @@ class Engine:
     def _record_final(
         self, turn: _Turn, position: int, row: PlannedTask, outcome: Outcome[Any], run: TaskRun | None
     ) -> Finished:
-        record, data = self._ended_tasks.record(self._writer.next_seq, turn.at, row, outcome, run)
+        record, data = self._ended_tasks.record(self._writer.next_seq, turn.at, position, row, outcome, run)
         turn.records.append(record)
         turn.events.append(("task_state", turn.at, data, row.id, record.epoch, outcome.attempts or None))
-        self._ended_tasks.keep(position, outcome, run)
         if type(outcome) is Succeeded:
             return Finished(position, "succeeded")
         ignored = isinstance(outcome, Failed | TimedOut) and outcome.ignored

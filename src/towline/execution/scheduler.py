@@ -196,11 +196,11 @@ class Scheduler:
     def _on_finished(self, event: Finished, now: float, out: list[Decision]) -> None:
         task = event.task
         state = self._states[task]
-        if state in (FINAL, OUTSIDE):
+        if state == RUNNING or state == DISPATCHED:
+            self._leave(task, now if event.abandoned else None)
+        elif state == FINAL or state == OUTSIDE:
             self.late_finishes += 1
             return
-        if state in (RUNNING, DISPATCHED):
-            self._leave(task, now if event.abandoned else None)
         elif state == READY:
             self._drop(task)
         if event.state == "cancelled" and self._standing.cancel_codes.get(task) == "operator":
@@ -265,11 +265,11 @@ class Scheduler:
 
     def _queue_ready(self) -> None:
         """Queue the tasks that became ready; they stand in the states already."""
-        ready, keys = self._standing.ready, self._ordering.keys
+        ready, queue, keys, tiers = self._standing.ready, self._ready, self._ordering.keys, self._tiers
         self._ready_count += len(ready)
         for task in ready:
-            if self._tiers is None or self._tiers.admit(task):
-                heappush(self._ready, keys[task])
+            if tiers is None or tiers.admit(task):
+                heappush(queue, keys[task])
         ready.clear()
 
     def _dispatch(self, now: float, out: list[Decision]) -> None:
