@@ -288,7 +288,8 @@ def test_any_interruption_processes_each_item_and_repeats_only_the_last_batch(da
 
     async def main() -> None:
         store, done, repeats = MemoryStore(), [], 0
-        for epoch, size in enumerate([*sizes[: len(deaths)], sizes[-1]], 1):
+        for epoch in range(1, len(deaths) + 2):  # one more than it dies
+            size = sizes[epoch % len(sizes)]
             cursor = await _open(store, epoch=epoch, total=len(items))
             left = deaths[epoch - 1] if epoch <= len(deaths) else None
             async for batch in cursor.batches(items, size=size):
