@@ -72,7 +72,13 @@ class EndedTasks:
         """Keep an outcome, store the result, and describe the transition, for the journal and for whoever looks."""
         kind = type(outcome)
         state = STATES[kind]
-        if kind is Succeeded and run is not None and run.payload is None and not outcome.findings and not outcome.artifacts:
+        if (
+            kind is Succeeded
+            and run is not None
+            and run.payload is None
+            and not outcome.findings
+            and not outcome.artifacts
+        ):
             self._values.outcomes[position] = outcome
             return self._plain_success(next_seq(), at, row, outcome, run)
         digest, offset = self._store(row, outcome, run)

@@ -454,5 +454,3 @@ class _Turn:
         self.cancel: list[Cancel] = []
         self.expand: list[int] = []
         self.marked: list[asyncio.Future[None]] = []
-
-

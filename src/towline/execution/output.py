@@ -98,9 +98,7 @@ class Output:
             if attempt is None:
                 batch.append(self._events.event(kind, at, data))
             else:
-                batch.append(
-                    self._events.event(kind, at, data, attempt.task_id, attempt.epoch, attempt.attempt)
-                )
+                batch.append(self._events.event(kind, at, data, attempt.task_id, attempt.epoch, attempt.attempt))
         self._events.emit(batch)
 
     def task_ended(self, attempt: Attempt) -> None:

@@ -196,9 +196,9 @@ class Scheduler:
     def _on_finished(self, event: Finished, now: float, out: list[Decision]) -> None:
         task = event.task
         state = self._states[task]
-        if state == RUNNING or state == DISPATCHED:
+        if state in (RUNNING, DISPATCHED):
             self._leave(task, now if event.abandoned else None)
-        elif state == FINAL or state == OUTSIDE:
+        elif state in (FINAL, OUTSIDE):
             self.late_finishes += 1
             return
         elif state == READY:

@@ -115,7 +115,9 @@ class TaskRun:
     saved_at: float | None = None
     """The last durable cursor write that the plan knows of."""
 
-    def __init__(self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None) -> None:
+    def __init__(
+        self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None
+    ) -> None:
         self.position, self.row, self.kind, self.attempt, self.inputs = position, row, kind, attempt, inputs
         self.first_attempt = row.attempts
 
