@@ -85,12 +85,14 @@ class Attempts:
             outcome = await self.once(run)
         return _with_notes(outcome, earlier)
 
-    async def _close_cursors(self, run: TaskRun, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Store where the cursors of the body are; a success whose position is lost is none (CUR-09)."""
-        cursors, run.cursors = run.cursors, ()
-        for cursor in cursors:
+    async def _close_opened(self, run: TaskRun, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Store where the cursors of the body are, and end its offload; a success whose position is lost is none (CUR-09)."""
+        opened, run.cursors = run.cursors, ()
+        if run.offload is not None:
+            opened, run.offload = (*opened, run.offload), None
+        for one in opened:
             try:
-                await cursor.close()
+                await one.close()
             except Exception as error:  # noqa: BLE001 - the outcome of the task, unless it has failed already
                 if isinstance(outcome, Succeeded):
                     outcome = self._failed(run, error)
@@ -125,7 +127,7 @@ class Attempts:
     # -------------------------------------------------------------- one attempt
 
     async def once(self, run: TaskRun) -> Outcome[Any]:
-        """Try the body once, and store where its cursors are.
+        """Try the body once, and close what it opened.
 
         The hot path of a run, so the body is awaited right here: each coroutine in between costs 0.5 µs.
         """
@@ -159,7 +161,9 @@ class Attempts:
             run.on_stop = None
             if run.phase is BODY:
                 run.phase = SETTLING
-        return outcome if not run.cursors else await self._close_cursors(run, outcome)
+        if run.cursors or run.offload is not None:
+            outcome = await self._close_opened(run, outcome)
+        return outcome
 
     async def _in_thread(self, run: TaskRun) -> Any:
         """Run a sync body in a thread; a stop that the thread ignores abandons it (RUN-22)."""

@@ -65,12 +65,14 @@ class NodeDoors:
         loop: asyncio.AbstractEventLoop,
         plan_id: str,
         environ: Mapping[str, str] | None = None,
+        open_offload: Callable[[TaskRun], Any] | None = None,
     ) -> None:
         self._runs, self._output, self._masker = runs, output, masker
         self._store, self._scope, self._show, self._checkpoint = store, scope, show, checkpoint
         self._cursors: CursorStore | None = None
         self._clock, self._loop, self._plan_id = clock, loop, plan_id
         self._environ = os.environ if environ is None else environ
+        self._open_offload = open_offload
         self._loop_thread = threading.get_ident()
         self.surroundings: Surroundings  # set by whoever composes both: each knows the other
         self.command_count = 0
@@ -267,11 +269,15 @@ class NodeDoors:
         return self.surroundings.find_artifacts(self._check(attempt), module, name)
 
     def offload(self, attempt: Attempt) -> Any:
-        """There is no offload on this node unless the composition root gave one."""
-        self._check(attempt)
-        from towline.errors.offload import OffloadUnavailableError
+        """Open the attempt's own runtime at its first call; there is none unless the composition root gave one (OFF-901)."""
+        run = self._check(attempt)
+        if self._open_offload is None:
+            from towline.errors.offload import OffloadUnavailableError
 
-        raise OffloadUnavailableError(f"ctx.offload in {attempt.task_id}", 0.0, 0)
+            raise OffloadUnavailableError(f"ctx.offload in {attempt.task_id}", 0.0, 0)
+        if run.offload is None:
+            run.offload = self._open_offload(run)
+        return run.offload.door
 
     # -------------------------------------------------------------- sync bodies
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -13,6 +13,9 @@ from towline.execution.backend import ExecutionBackend
 from towline.modules.conditions import Condition
 from towline.modules.retry import Retry
 from towline.modules.settings import Pool
+
+if TYPE_CHECKING:
+    from towline.offload import OffloadOptions
 
 NOT_NEGATIVE = (
     "module_timeout_s",
@@ -79,6 +82,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: Any = None
     """A URL, or a factory of your own (``coordination.contract.CoordinatorFactory``): tasks go to workers (DIST-01)."""
     state: str | None = None
+    offload: OffloadOptions | None = None
+    """How ``ctx.offload`` places kernel calls, and which agents it dials; ``None``: the defaults, all local."""
     control: str | None = None
     worker_timeout_s: float = 30.0
     master_timeout_s: float = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from towline.offload.cluster import Cluster
@@ -102,20 +103,40 @@ class PipelineOffload:
         self._cluster = Cluster(
             self._runtime, NoListener(), policy=None, access=access, program=program, task=task, epoch=epoch
         )
+        self._joining: asyncio.Task[None] | None = None
         if on_event is not None:
             self._cluster.on_event(on_event)
 
-    async def open(self) -> None:
-        """Begin; with endpoints, dial them. One that cannot be reached costs one log line."""
-        await self._runtime.__aenter__()
+    def begin(self) -> None:
+        """Make graphs executable at once. With endpoints, a cluster is joined meanwhile; it serves calls from then on."""
+        self._runtime._enter()
         if self._endpoints and self._runtime._options.enabled:
-            await self._cluster.__aenter__()
-            for endpoint in self._endpoints:
-                self._cluster.dial(endpoint)
+            self._joining = asyncio.get_running_loop().create_task(self._join())
+
+    async def open(self) -> None:
+        """Begin, and dial the endpoints. One that cannot be reached costs one log line."""
+        self.begin()
+        if self._joining is not None:
+            await self._joining
+
+    async def _join(self) -> None:
+        await self._cluster.__aenter__()
+        for endpoint in self._endpoints:
+            self._cluster.dial(endpoint)
 
     async def close(self) -> None:
-        """End with the attempt: nothing is committed afterwards (OFF-907)."""
+        """End with the attempt: nothing is committed afterwards (OFF-907).
+
+        Raises:
+            KernelDeclarationError: The cluster could not be joined, because a probe fails on this node.
+        """
+        joining, self._joining = self._joining, None
+        if joining is not None and not joining.done():
+            joining.cancel()
+            await asyncio.wait([joining])
         await self._runtime.close()
+        if joining is not None and not joining.cancelled():
+            joining.result()
 
     def buffer(
         self,
@@ -157,4 +178,6 @@ class PipelineOffload:
 
     async def wait_for_workers(self, count: int, *, timeout_s: float = 60.0) -> int:
         """Wait until so many workers are live; raises ``OffloadUnavailableError`` when the time is over."""
+        if self._joining is not None:
+            await asyncio.shield(self._joining)
         return await self._cluster.wait_for_workers(count, timeout_s=timeout_s)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from towline.access.addresses import parse_address
 from towline.errors.configuration import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ class OffloadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``enabled=False`` keeps every call local. ``attempts`` is how many counted dispatches a call gets before
     it is pinned to this process. ``result_deadline_s`` bounds one dispatch however lively its worker is;
-    ``call_deadline_s`` bounds silence about a call.
+    ``call_deadline_s`` bounds silence about a call. ``endpoints`` are agents (``HOST:PORT``) that ``ctx.offload``
+    of a pipeline dials; a ``Runtime`` of your own dials with ``Cluster.dial``.
     """
 
     enabled: bool = True
+    endpoints: tuple[str, ...] = ()
     min_offload_bytes: int = 65_536
     attempts: int = 3
     heartbeat_interval_s: float = 1.0
@@ -67,6 +70,8 @@ class OffloadOptions(msgspec.Struct, frozen=True, kw_only=True):
             self.suspect_after_s < self.liveness_timeout_s,
             "it must be below liveness_timeout_s",
         )
+        for endpoint in self.endpoints:
+            parse_address(endpoint, "offload endpoint", allow_port_zero=False)
         _check(self, "numeric", self.numeric in ("warn", "strict"), "use 'warn' or 'strict'")
         _check(self, "verify", self.verify in ("off", "monitor", "full"), "use 'off', 'monitor' or 'full'")
 
@@ -152,6 +157,8 @@ def options_from(environ: Mapping[str, str], settings: Mapping[str, Any] | None 
         variable = PREFIX + name.upper()
         if variable in environ:
             values[name], sources[name] = environ[variable], variable
+    if isinstance(values.get("endpoints"), str):
+        values["endpoints"] = tuple(filter(None, (part.strip() for part in values["endpoints"].split(","))))
     for name, value in values.items():
         if name not in OffloadOptions.__struct_fields__:
             raise ConfigurationError(f"offload.{name}", value, sources[name], "there is no such setting")

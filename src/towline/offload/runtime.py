@@ -74,6 +74,14 @@ class Runtime:
 
     async def __aenter__(self) -> Self:
         """Make the runtime ready to execute graphs."""
+        self._enter()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+        await self.close()
+
+    def _enter(self) -> None:
         from towline.offload.threads import ThreadRunner
 
         if self._engine is not None:
@@ -95,11 +103,6 @@ class Runtime:
             min_offload_bytes=self._options.min_offload_bytes,
             monitor=monitor,
         )
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        """Close it."""
-        await self.close()
 
     def buffer(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from towline.execution.values import Values
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.caching import open_cache
+from towline.pipeline.offloading import OffloadOpener
 from towline.pipeline.opening import artifact_store
 from towline.pipeline.program import kinds_of, node_pools_of, rules_of, secrets_of
 from towline.planning.live import LivePlan
@@ -132,6 +134,7 @@ class WorkerNode:
             clock=self._clock,
             loop=self._loop,
             plan_id=plan_id,
+            open_offload=OffloadOpener(options, os.environ, self.show),
         )
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
         artifacts = artifact_store(self._program, self._request)

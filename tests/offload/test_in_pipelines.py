@@ -1,0 +1,199 @@
+"""``ctx.offload`` in real runs: local without more, on agents that the options name, closed with the attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from towline import Context, Options, Pipeline, RunReport, module
+from towline.errors import OffloadUnavailableError
+from towline.offload import OffloadAccess, OffloadDoor, OffloadOptions, TcpTransport, WorkerAgent, kernel
+from towline.offload.registry import DEFAULT_REGISTRY
+from towline.testing import clause
+from towline.testing.modes import ModeName, SeenRun, in_modes, run_in_mode
+
+pytestmark = pytest.mark.anyio
+SIZE = 32
+let_go = threading.Event()
+"""Set by the kernel that was told to end."""
+
+
+@kernel("tests.diffuse", executor="thread")
+def diffuse(old: Any, new: Any, *, alpha: float) -> None:
+    new[...] = old
+    new[1:-1] += alpha * (old[:-2] - 2 * old[1:-1] + old[2:])
+
+
+@kernel("tests.wait_for_cancel", executor="thread")
+def wait_for_cancel(values: Any, out: Any) -> None:
+    from towline.offload import cancelled
+
+    while not cancelled():
+        pass
+    let_go.set()
+
+
+def start_field() -> Any:
+    field = np.zeros(SIZE)
+    field[SIZE // 2] = 100.0
+    return field
+
+
+def expected_field(steps: int) -> Any:
+    old, new = start_field(), np.empty(SIZE)
+    for _ in range(steps):
+        diffuse(old, new, alpha=0.1)
+        old, new = new, old
+    return old
+
+
+async def heat(offload: OffloadDoor, steps: int) -> tuple[Any, int]:
+    """Step the field through one graph; returns it with the number of calls that ran elsewhere."""
+    field = offload.state(start_field(), name="field")
+    graph = offload.graph("heat")
+    for _ in range(steps):
+        graph.add(diffuse, [field.read], [field.write], {"alpha": 0.1})
+        field.step()
+    result = await graph.execute()
+    return field.read.snapshot(), result.offloaded
+
+
+@clause("OFF-901", "OFF-902")
+@in_modes("local", "strict", "distributed")
+async def test_a_body_steps_a_field_without_any_agent(mode: ModeName) -> None:
+    """One line's difference to many nodes: on one node the same module runs, with numpy's own bytes."""
+
+    @module
+    async def simulate(ctx: Context) -> list[float]:
+        field, offloaded = await heat(ctx.offload, steps=10)
+        assert offloaded == 0
+        assert ctx.offload is ctx.offload
+        return [float(value) for value in field]
+
+    seen = await run_in_mode(Pipeline("heat", [simulate]), mode)
+
+    assert seen.status == "succeeded"
+    assert seen.value(simulate) == expected_field(10).tolist()
+
+
+@clause("OFF-902", "OFF-903", "OFF-909", "OFF-910")
+async def test_agents_of_the_options_do_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options name agents, the environment has the token; the run's events say what went where."""
+    token = "the-token-of-this-run"
+    agent = WorkerAgent(TcpTransport.listen("127.0.0.1:0"), DEFAULT_REGISTRY, access=OffloadAccess(token=token))
+    await agent.start()
+    monkeypatch.setenv("TOWLINE_TOKEN", token)
+    options = OffloadOptions(endpoints=(agent.endpoint,), min_offload_bytes=0)
+
+    @module
+    async def simulate(ctx: Context) -> list[float]:
+        await ctx.offload.wait_for_workers(1, timeout_s=20)
+        field, offloaded = await heat(ctx.offload, steps=6)
+        assert offloaded == 6
+        return [float(value) for value in field]
+
+    try:
+        seen = await run_in_mode(Pipeline("heat", [simulate], options=Options(offload=options)))
+    finally:
+        await agent.stop()
+
+    assert seen.value(simulate) == expected_field(6).tolist()
+    kinds = [event.data["event"] for event in seen.of_kind("offload")]
+    assert "worker_joined" in kinds
+    closed = next(event.data["detail"] for event in seen.of_kind("offload") if event.data["event"] == "attempt_closed")
+    assert closed["offloaded"] == 6
+    assert closed["bytes_sent"] > 0
+    assert token not in repr(seen.events)
+
+
+@clause("OFF-908")
+async def test_a_retried_attempt_registers_anew() -> None:
+    """Nothing is resumed inside a buffer: the second attempt has a runtime of its own, the first one's is closed."""
+    doors: list[OffloadDoor] = []
+
+    @module(retries=1)
+    async def simulate(ctx: Context) -> float:
+        doors.append(ctx.offload)
+        await heat(ctx.offload, steps=1)
+        if ctx.attempt == 1:
+            raise OSError("later")
+        return 1.0
+
+    seen = await run_in_mode(Pipeline("heat", [simulate]))
+
+    assert seen.value(simulate) == 1.0
+    first, second = doors
+    assert first is not second
+    assert len(list(seen.of_kind("offload"))) == 2
+
+
+@clause("OFF-907")
+async def test_a_timeout_ends_the_graph_of_the_body() -> None:
+    """A body that is asked to end must not leave kernels behind that nobody waits for."""
+    outs: list[Any] = []
+
+    @module(timeout=0.3)
+    async def simulate(ctx: Context) -> None:
+        out = np.zeros(4)
+        outs.append(out)
+        graph = ctx.offload.graph()
+        graph.add(wait_for_cancel, [ctx.offload.buffer(np.ones(4))], [ctx.offload.buffer(out)])
+        await graph.execute()
+
+    seen = await run_in_mode(Pipeline("stuck", [simulate]))
+
+    assert seen.states == {"simulate": "timed_out/timeout"}
+    assert let_go.wait(20)
+    assert outs[0].tolist() == [0.0] * 4
+
+
+@clause("OFF-901")
+async def test_without_the_extra_the_body_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text names the extra; a pipeline that never asks does not notice."""
+    monkeypatch.setitem(sys.modules, "towline.offload", None)
+
+    @module
+    async def simulate(ctx: Context) -> str:
+        with pytest.raises(OffloadUnavailableError, match=r"towline\[offload\]"):
+            ctx.offload  # noqa: B018
+        return "told"
+
+    seen: SeenRun = await run_in_mode(Pipeline("without", [simulate]))
+
+    assert seen.value(simulate) == "told"
+
+
+def test_a_run_that_does_not_ask_loads_no_numpy() -> None:
+    """Off means absent: the start-up of every other pipeline must not pay for arrays."""
+    program = (
+        "import sys\nfrom towline import Context, Pipeline, module\n"
+        "@module\nasync def body(ctx: Context) -> int:\n    return 1\n"
+        "Pipeline('plain', [body]).run_sync()\n"
+        "sys.exit('numpy' in sys.modules or 'towline.offload' in sys.modules)\n"
+    )
+    source = Path(__file__).resolve().parents[2] / "src"
+    ended = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": str(source)}, cwd="/tmp", timeout=60)
+
+    assert ended.returncode == 0
+
+
+def test_the_program_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the type checkers accept as a user's program also runs, its kernel in a process for its time limit."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "typing"))
+    import usage_offload
+
+    report: RunReport = asyncio.run(Pipeline("usage", [usage_offload.simulate]).run())
+
+    expected = np.ones((64, 64))
+    for _ in range(10):
+        expected = expected * 0.1
+    outcome: Any = report.outcome_of(usage_offload.simulate)
+    assert outcome.value == float(expected.sum())
