@@ -112,7 +112,7 @@ class _Opened:
 
 def use_store(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """Let the next runs keep their state here."""
-    monkeypatch.setattr("towline.pipeline.opening.open_store", lambda *_, **__: _Opened(store))
+    monkeypatch.setattr("towline.pipeline.stores.open_store", lambda *_, **__: _Opened(store))
 
 
 async def tasks_in(store: MemoryStore) -> dict[str, PlannedTask]:

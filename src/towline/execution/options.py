@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from towline.artifacts.store import ArtifactStore
+from towline.errors.configuration import ConfigurationError
 from towline.errors.declaration import DeclarationError
 from towline.execution.backend import ExecutionBackend
 from towline.modules.conditions import Condition
@@ -82,6 +84,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: Any = None
     """A URL, or a factory of your own (``coordination.contract.CoordinatorFactory``): tasks go to workers (DIST-01)."""
     state: str | None = None
+    state_store: Callable[[str], Any] | None = None
+    """Makes a ``towline.state.StateStore`` of your own for the pipeline of that name, in place of ``state``."""
+    artifact_store: ArtifactStore | None = None
+    """An artifact store of your own; who made it closes it."""
     offload: OffloadOptions | None = None
     """How ``ctx.offload`` places kernel calls, and which agents it dials; ``None``: the defaults, all local."""
     control: str | None = None
@@ -108,6 +114,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             count = tickets if isinstance(tickets, int) else tickets.tickets
             if isinstance(count, bool) or count < 1:
                 raise DeclarationError("Options", f"pools[{pool!r}]", count, "a whole number of at least 1")
+        if self.state is not None and self.state_store is not None:
+            advice = "give one of them: each counts as the state of the run"  # COORD-C87
+            raise ConfigurationError("state", self.state, "given beside a state_store", advice)
         if self.backend is not None and (isinstance(self.backend, type) or not hasattr(self.backend, "execute")):
             raise DeclarationError("Options", "backend", self.backend, "an instance with an execute() method")
 

@@ -14,8 +14,8 @@ from towline.state.store import Fence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from towline.pipeline.run_files import RunFiles
     from towline.planning.records import PlanDocument
-    from towline.state.store import StateStore
 
 EVENTS_KEY = "runs/{run_id}/events.jsonl"
 SHOWN = ("reason", "reason_text", "blocked_by", "worker", "done", "total")
@@ -29,7 +29,7 @@ class _Logged(msgspec.Struct):
 
 
 async def log_missing_transitions(
-    store: StateStore, owner_epoch: int, source: str, document: PlanDocument, records: Sequence[bytes]
+    run_files: RunFiles, owner_epoch: int, source: str, document: PlanDocument, records: Sequence[bytes]
 ) -> int:
     """Append to the log of an interrupted run what its journal has and the log has not; returns how many.
 
@@ -37,11 +37,11 @@ async def log_missing_transitions(
     log is written twice a second, a snapshot far less often.
     """
     key = EVENTS_KEY.format(run_id=document.run_id)
-    entry = await store.read(key)
+    entry = await run_files.read(key)
     last_seq, last_plan_seq = _ends_of(entry.data if entry is not None else b"")
     missing = list(_missing(records, last_seq, last_plan_seq, source))
     if missing:
-        await store.append(key, msgspec.json.Encoder().encode_lines(missing), Fence(owner_epoch))
+        await run_files.append(key, msgspec.json.Encoder().encode_lines(missing), Fence(owner_epoch))
     return len(missing)
 
 

@@ -130,7 +130,7 @@ class MasterSession(Session):
             program=self.program.id,
             fingerprint=document.graph_digest,
             params=msgspec.Raw(msgspec.json.encode(params_mapping(self.params), enc_hook=repr)),
-            state_id=self.opened.store.name,
+            state_id=self.opened.state_id,
             master_id=f"{platform.node()}-{os.getpid()}-{random.getrandbits(32):08x}",
             owner_epoch=ownership.epoch,
             # The state's own lock was free: its former owner is dead, whatever its lease says (DIST-51).

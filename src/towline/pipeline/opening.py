@@ -18,20 +18,20 @@ from towline.identity import new_run_id
 from towline.modules.outcomes import Outcome, Reason, Skipped
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
+from towline.pipeline.run_files import FolderRunFiles, RunFiles
+from towline.pipeline.stores import history_root, open_state, state_id
 from towline.planning.deciding import UNENDED, Wanted, decide
 from towline.planning.document import encode_slices
 from towline.planning.live import LivePlan
 from towline.planning.records import PlanDocument, PlanOwner, ReconcileRecord
 from towline.planning.selection import Choice, select
 from towline.state.cleaning import archive, drop_older_documents, drop_task
-from towline.state.opening import open_store
 from towline.state.planfile import PlanFile
 from towline.state.store import Fence, Owner, Ownership, StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from towline.artifacts.store import ArtifactStore
     from towline.clock import Clock
     from towline.execution.run_request import RunRequest
     from towline.pipeline.program import Program
@@ -60,14 +60,15 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
     resumed_from: str | None = None
     announcements: list[tuple[str, dict[str, Any]]] = []
     warnings: list[str] = []
+    local_root: Path | None = None
+    """The folder of this machine where reports and logs lie."""
+    run_files: RunFiles
+    """Where logs and events are written as they come."""
+    state_id: str = ""
+    """What names the state alike on every machine (DIST-34)."""
     estimates: Mapping[str, float] = {}
     selection: Container[int] | None = None
     decisions: Mapping[int, Outcome[Any]] = {}
-
-    @property
-    def local_root(self) -> Path | None:
-        """The folder of a directory state; reports and history lie there."""
-        return Path(self.store.name) if os.path.isabs(self.store.name) else None
 
     def decided(self, position: int) -> Outcome[Any] | None:
         """What was decided about a task before the run: a skip, or nothing."""
@@ -78,7 +79,7 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
         fence = Fence(self.ownership.epoch)
 
         async def append(name: str, data: bytes) -> None:
-            await self.store.append(f"runs/{run_id}/{name}", data, fence)
+            await self.run_files.append(f"runs/{run_id}/{name}", data, fence)
 
         return append
 
@@ -87,25 +88,6 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
         await self.plan_file.close()
         await self.ownership.release()
         await self.store.close()
-
-
-def state_url(program: Program, request: RunRequest) -> str:
-    """Where the state of a program lies unless told otherwise: ``.towline/<pipeline>`` below the workdir."""
-    if request.options.state:
-        return request.options.state
-    if request.options.dry_commands:
-        return "memory:"  # a resume must never take a dry run for done (CMD-14)
-    return str((request.workdir or Path.cwd()) / ".towline" / program.name)
-
-
-def artifact_store(program: Program, request: RunRequest) -> ArtifactStore:
-    """Where artifacts lie: below a directory state; beside the workdir for any other state (ART-14)."""
-    from towline.artifacts.directory import DirectoryArtifactStore
-
-    url = state_url(program, request)
-    if ":" in url.removeprefix("/")[2:]:
-        url = str((request.workdir or Path.cwd()) / ".towline" / program.name)
-    return DirectoryArtifactStore(Path(url) / "artifacts")
 
 
 async def open_run(program: Program, request: RunRequest, built: BuiltPlan, params: Any, clock: Clock) -> OpenedPlan:
@@ -119,7 +101,7 @@ async def open_run(program: Program, request: RunRequest, built: BuiltPlan, para
     node = Node(params, root, os.environ, request.capabilities)
     _check_requirements(request, node)
     skips = known_skips(built, node, is_routed=request.distributed is not None)
-    store = open_store(state_url(program, request), durability=request.options.durability, clock=clock)
+    store = open_state(program, request, clock)
     try:
         return await _take(store, program, request, built, skips, clock)
     except BaseException:
@@ -156,6 +138,8 @@ async def _take(
     name = f"m-{os.getpid():x}"
     owner = Owner(id=name, host=platform.node(), pid=os.getpid(), run_id=run_id, since=at)
     ownership = await store.acquire(owner)
+    root = history_root(program, request)
+    run_files: RunFiles = store if root is None or os.path.isabs(store.name) else FolderRunFiles(root)
     try:
         plan_file = PlanFile(store, ownership)
         may_resume = request.earlier == "resume" or program.resume == "auto"
@@ -174,9 +158,10 @@ async def _take(
         if plan is not None and plan.document.run_state in UNENDED:
             from towline.pipeline.catch_up import log_missing_transitions
 
-            await log_missing_transitions(store, ownership.epoch, name, plan.document, records)
+            await log_missing_transitions(run_files, ownership.epoch, name, plan.document, records)
         holder = PlanOwner(id=name, host=owner.host, pid=owner.pid, epoch=ownership.epoch, since=at)
         opening = _Opening(store, plan_file, ownership, built, request, run_id, holder, clock.now())
+        opening.root, opening.run_files = root, run_files
         opened = await opening.carry_out(decision, found, plan, skips)
     except BaseException:
         await ownership.release()
@@ -201,6 +186,8 @@ class _Opening:
         self._store, self._file, self._ownership = store, plan_file, ownership
         self._built, self._request, self._run_id = built, request, run_id
         self._holder, self._now, self._at = holder, now, moment(now)
+        self.root: Path | None = None
+        self.run_files: RunFiles = store
 
     async def carry_out(
         self, decision: Decision, found: Found, plan: LivePlan | None, skips: dict[int, Outcome[Any]]
@@ -226,7 +213,10 @@ class _Opening:
             words=decision.words,
             resumed_from=plan.document.run_id if decision.action != "build" and plan else None,
             announcements=announcements,
-            estimates=estimates_of(Path(self._store.name), self._now) if os.path.isabs(self._store.name) else {},
+            local_root=self.root,
+            run_files=self.run_files,
+            state_id=await state_id(self._store),
+            estimates=estimates_of(self.root, self._now) if self.root is not None else {},
             selection=selection.chosen,
             decisions=decisions,
         )

@@ -15,15 +15,14 @@ from towline.modules.outcomes import Reason
 from towline.modules.spec import ModuleRef
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
-from towline.pipeline.opening import state_url
 from towline.pipeline.program import limits_of, rules_of
+from towline.pipeline.stores import history_root, open_state, state_url
 from towline.planning.deciding import Wanted, decide
 from towline.planning.plan import Plan, shown_plan
 from towline.planning.reconcile import reconcile
 from towline.planning.records import FINAL_STATES
 from towline.planning.resume import carry_on
 from towline.planning.selection import Choice, select
-from towline.state.opening import open_store
 from towline.state.planfile import PlanFile
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ async def preview(program: Program, request: RunRequest) -> Plan:
     choice = Choice(modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases)
     selection = select(rows, built.specs, built.phases, choice)
     skips = {place: outcome.reason for place, outcome in known_skips(built, node).items() if outcome.reason is not None}
-    estimates = estimates_of(Path(state_url(program, request)), SystemClock().now())
+    root = history_root(program, request)
+    estimates = estimates_of(root, SystemClock().now()) if root is not None else {}
     seen = forecast(
         rows,
         rules_of(built.specs),
@@ -77,9 +77,10 @@ async def _rows(
 ) -> tuple[Sequence[PlannedTask], dict[str, tuple[str, ...]]]:
     """The rows as a start would find or make them, and what became of an earlier plan; the state is only read."""
     url = state_url(program, request)
-    if ":" not in url[2:] and not os.path.exists(url):  # noqa: ASYNC240 - one look at a local folder
+    is_folder = request.options.state_store is None and ":" not in url[2:]
+    if is_folder and not os.path.exists(url):  # noqa: ASYNC240 - one look at a local folder
         return built.tasks, {}
-    store = open_store(url, clock=SystemClock())
+    store = open_state(program, request, SystemClock())
     try:
         plan_file = PlanFile(store)
         found, plan, _ = await look(store, plan_file, may_resume=True)

@@ -175,7 +175,7 @@ class Session:
             open_offload=OffloadOpener(options, os.environ, self.engine.show) if self.runs_bodies else None,
         )
         self.doors = doors
-        artifacts = artifact_store(self.program, self.request)
+        artifacts = artifact_store(self.program, self.request, self.opened.store)
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
         surroundings = Surroundings(
             doors=doors,

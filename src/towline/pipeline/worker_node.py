@@ -34,8 +34,8 @@ from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.caching import open_cache
 from towline.pipeline.offloading import OffloadOpener
-from towline.pipeline.opening import artifact_store
 from towline.pipeline.program import kinds_of, node_pools_of, rules_of, secrets_of
+from towline.pipeline.stores import artifact_store
 from towline.planning.live import LivePlan
 from towline.planning.records import FINAL_STATES, PlanDocument, PlannedTask
 from towline.serialization.exceptions import record_of
@@ -137,7 +137,7 @@ class WorkerNode:
             open_offload=OffloadOpener(options, os.environ, self.show),
         )
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
-        artifacts = artifact_store(self._program, self._request)
+        artifacts = artifact_store(self._program, self._request, store)
         surroundings = Surroundings(
             doors=doors,
             built=self._built,

@@ -20,11 +20,10 @@ from towline.errors.declaration import DeclarationError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.pipeline.master_session import is_memory, registration_of
-from towline.pipeline.opening import state_url
 from towline.pipeline.program import params_mapping
 from towline.pipeline.signals import Signals
+from towline.pipeline.stores import open_state, refuse_other_state, state_id
 from towline.pipeline.worker_node import WorkerNode
-from towline.state.opening import open_store
 
 if TYPE_CHECKING:
     from towline.clock import Clock
@@ -100,8 +99,10 @@ class WorkerRun:
         if options.max_parallelism is not None:
             slots = min(slots, options.max_parallelism)
         registration = registration_of(self, self.run_id, self.worker_id, slots, request.capabilities)
+        store = self._store or open_state(self.program, request, self.clock)
+        if self._store is None:
+            refuse_other_state(state.state_id, await state_id(store))
         await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
-        store = self._store or open_store(state_url(self.program, request), clock=self.clock)
         held, spool = HeldLeases(), Spool(registration.ref, self.run_id)
         spool.owner_epoch = state.owner_epoch
         node = WorkerNode(
