@@ -42,6 +42,17 @@ class Phase(Enum):
     ENDED = auto()
 
 
+# A member of an enum costs 0.15 µs where it is looked up on its class (Python 3.11), a name of a module a tenth.
+LOOP, THREAD = Place.LOOP, Place.THREAD
+PREPARING, BODY, BACKING_OFF, SETTLING, ENDED = (
+    Phase.PREPARING,
+    Phase.BODY,
+    Phase.BACKING_OFF,
+    Phase.SETTLING,
+    Phase.ENDED,
+)
+
+
 class ModuleKind:
     """One module as the runner needs it, worked out once per run.
 
@@ -106,7 +117,9 @@ class TaskRun:
     saved_at: float | None = None
     """The last durable cursor write that the plan knows of."""
 
-    def __init__(self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None) -> None:
+    def __init__(
+        self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None
+    ) -> None:
         self.position, self.row, self.kind, self.attempt, self.inputs = position, row, kind, attempt, inputs
         self.first_attempt = row.attempts
 
@@ -137,7 +150,7 @@ class TaskRun:
 
         A second wish only changes the reason, and only from a timeout to a cancellation.
         """
-        if self.phase in (Phase.SETTLING, Phase.ENDED):
+        if self.phase in (SETTLING, ENDED):
             self.stop_later = why
             return False
         if self.stop is None or (self.stop == "timeout" and why != "timeout"):

@@ -34,7 +34,7 @@ from towline.execution.watchdog import Watchdog
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.caching import open_cache
-from towline.pipeline.garbage import collections_paused
+from towline.pipeline.garbage import HeapAside, collections_paused
 from towline.pipeline.offloading import OffloadOpener
 from towline.pipeline.program import kinds_of, limits_of, refuse_without_target, rules_of, secrets_of
 from towline.pipeline.signals import Signals, refuse_other_thread
@@ -281,7 +281,8 @@ class Session:
         document = self.opened.plan.document
         if observers:
             await feeds.run_started(shown_plan(document.pipeline, document.tasks, phases=document.phases))
-        self.events.subscribe(feeds.take)
+        if observers:
+            self.events.subscribe(feeds.take)
         if self.request.look is not None:
             from towline.pipeline.look import SessionLook
 
@@ -477,6 +478,7 @@ async def run_session(
     clock = clock or SystemClock()
     started_at = clock.now()
     started = clock.monotonic()
+    heap = HeapAside()
     with collections_paused():
         params = program.params_for(request.params)
         must_travel = request.options.strict_values or request.distributed is not None
@@ -484,11 +486,13 @@ async def run_session(
         refuse_without_target(built, target)
         session_class.refuse_early(request)
         opened = await open_run(program, request, built, params, clock)
-    if request.greet is not None:
-        request.greet(opened.words)
+        heap.take(len(built.tasks))
     try:
+        if request.greet is not None:
+            request.greet(opened.words)
         with collections_paused():
             session = session_class(program, target, request, built, opened, clock)
+            heap.take(len(built.tasks))
         try:
             status = await session.run(observers)
             await session.record_end(status)
@@ -501,6 +505,7 @@ async def run_session(
         await session.folder.flush()
         await session.feeds.run_finished(report)
     finally:
+        heap.give_back()
         await opened.close()
     if session.was_cancelled:
         raise asyncio.CancelledError
