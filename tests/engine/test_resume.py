@@ -264,6 +264,10 @@ async def test_a_used_run_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     await case.start(run_id="night-1")
     with pytest.raises(RunIdUsedError, match="night-1"):
         await case.start(run_id="night-1", earlier="resume")
+    await case.start(run_id="night-2", earlier="resume")
+    for earlier in ("resume", "fresh"):
+        with pytest.raises(RunIdUsedError, match="night-1"):
+            await case.start(run_id="night-1", earlier=earlier)
 
 
 async def test_cursors_without_a_plan_are_not_guessed_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +300,51 @@ async def test_a_damaged_plan_is_refused_and_untouched(monkeypatch: pytest.Monke
     await case.start(earlier="fresh")
     kept = [key for key, data in case.store.documents.items() if "/replaced/" in key and bytes(data) == damaged]
     assert kept
+
+
+@clause("PLAN-22")
+@pytest.mark.parametrize("journal", [None, b"", b"no journal\n"])
+@pytest.mark.parametrize("left", ["events", "results", "steps"])
+async def test_a_lost_journal_is_not_taken_for_an_empty_one(
+    journal: bytes | None, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was done stands in it: going on without it would silently do all of it again."""
+    case = Case(monkeypatch)
+
+    @module
+    async def walk(ctx: Context) -> None:
+        if left == "steps":
+            await ctx.step("one", lambda: 1)
+
+    await case.start(case.pipeline(walk))
+    documents = case.store.documents
+    del documents["plan.journal"]
+    if journal is not None:
+        documents["plan.journal"] = bytearray(journal)
+    folders = {"events": "runs/", "results": "results", "steps": "steps/"}
+    for key in [key for key in documents if key.startswith(("runs/", "results", "steps/", "cursors/"))]:
+        if not key.startswith(folders[left]):
+            del documents[key]
+    before = dict(documents)
+
+    with pytest.raises(PlanCorruptError, match="journal"):
+        await case.start(case.pipeline(walk), earlier="resume")
+    assert dict(documents) == before
+    await case.start(case.pipeline(walk), earlier="fresh")
+    assert "good" in case.entered
+
+
+@clause("PLAN-20", "PLAN-22")
+async def test_a_start_that_was_killed_before_its_journal_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was done yet, and nothing shows that anything was."""
+    case = Case(monkeypatch)
+    await case.start()
+    for key in [key for key in case.store.documents if key != "plan.json"]:
+        del case.store.documents[key]
+
+    await case.start(earlier="resume")
+
+    assert "good" in case.entered
 
 
 @clause("PLAN-39")

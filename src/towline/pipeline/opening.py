@@ -25,7 +25,7 @@ from towline.planning.document import encode_slices
 from towline.planning.live import LivePlan
 from towline.planning.records import PlanDocument, PlanOwner, ReconcileRecord
 from towline.planning.selection import Choice, select
-from towline.state.cleaning import archive, drop_older_documents, drop_task
+from towline.state.cleaning import archive, drop_older_documents, drop_task, has_events
 from towline.state.planfile import PlanFile
 from towline.state.store import Fence, Owner, Ownership, StateStore
 
@@ -144,6 +144,8 @@ async def _take(
         plan_file = PlanFile(store, ownership)
         may_resume = request.earlier == "resume" or program.resume == "auto"
         found, plan, records = await look(store, plan_file, may_resume=may_resume)
+        if request.run_id is not None:
+            found = msgspec.structs.replace(found, run_seen=await has_events(store, run_id))
         wanted = Wanted(
             program=program.id,
             run_id=run_id,

@@ -43,6 +43,14 @@ async def has_task_documents(store: StateStore) -> bool:
     return False
 
 
+async def has_events(store: StateStore, run_id: str) -> bool:
+    """Say whether a run has got as far as its first event, which comes after its journal was begun."""
+    async for key in store.list(f"runs/{segment(run_id)}/"):
+        if key.endswith("/events.jsonl"):
+            return True
+    return False
+
+
 async def drop_older_documents(store: StateStore, plan_id: str) -> int:
     """Remove cursors, skip records and steps of plans below this one; returns how many documents.
 

@@ -28,7 +28,8 @@ class Loaded(msgspec.Struct, frozen=True):
 
     ``snapshot``: the bytes of ``plan.json``, ``None`` when there is no plan. ``records``: the JSON of each
     journal record after the snapshot, in order. ``dropped_tail``: how many bytes of a torn last line do not
-    count; worth a warning.
+    count; worth a warning. ``without_journal``: there is none, or none that has a header, which a kill leaves
+    only before the first record of the first plan here (PLAN-22).
     """
 
     snapshot: bytes | None = None
@@ -36,6 +37,7 @@ class Loaded(msgspec.Struct, frozen=True):
     header: JournalHeader | None = None
     records: list[bytes] = []
     dropped_tail: int = 0
+    without_journal: bool = False
 
     @property
     def last_seq(self) -> int:
@@ -75,7 +77,7 @@ def join(snapshot: bytes | None, journal: bytes | None, place: str) -> Loaded:
     head = read_head(snapshot, plan_file)
     read = read_journal(journal or b"", journal_file)
     if read.header is None:
-        return Loaded(snapshot, head, None, [], read.dropped_tail)
+        return Loaded(snapshot, head, None, [], read.dropped_tail, without_journal=True)
     header = read.header
     if (header.plan_id, header.generation) > (head.plan_id, head.generation):
         raise PlanCorruptError(
