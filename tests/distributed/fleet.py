@@ -34,10 +34,14 @@ class Fleet:
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, role: str, **more: Any) -> subprocess.Popen[str]:
-        """Start a process of the run."""
+        """Start a process of the run; ``apart``: in a folder of its own, with nothing shared but the servers."""
+        folder = self.folder
+        if more.pop("apart", False):
+            folder = self.folder / f"machine-{len(self.processes)}"
+            folder.mkdir()
         arguments = [sys.executable, str(HERE / "node.py"), role, str(self.program), json.dumps({**self.given, **more})]
         process = subprocess.Popen(
-            arguments, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder
+            arguments, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
         )
         self.processes.append(process)
         return process

@@ -27,7 +27,7 @@ def main() -> None:
     role, program, given = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     pipeline = load(program)
     request = RunRequest(
-        options=Options(state=given["state"], parallelism=given.get("parallelism", 2), **given.get("options", {})),
+        options=Options(state=given.get("state"), parallelism=given.get("parallelism", 2), **given.get("options", {})),
         distributed=DistributedOptions(
             coordinator=given["coordinator"],
             heartbeat_interval_s=given.get("heartbeat_s", 0.3),
