@@ -430,9 +430,14 @@ async def test_lost_and_cut_results_run_again_and_forged_ones_are_refused(monkey
 
     case.store.documents.update(whole)
     case.store.documents["results.jsonl"] = bytearray(results.replace(b"[1,2,3]", b"[9,9,9]"))
-    seen = await case.start(case.pipeline(uses), earlier="resume")
-    assert isinstance(seen.cause, ResultCorruptError) or seen.states["uses"].startswith("failed")
+    with pytest.raises(ResultCorruptError, match=r"'source'.*results\.jsonl at byte \d+.*--resume") as refused:
+        await case.start(case.pipeline(uses), earlier="resume")
+    assert refused.value.exit_code == 4
     assert "uses" not in case.entered
+    assert (await tasks_in(case.store))["uses"].state in ("pending", "running")
+    del case.store.documents["results.jsonl"]  # as the message says
+    seen = await case.start(case.pipeline(uses), earlier="resume")
+    assert seen.value(uses) == 6
 
 
 # -------------------------------------------------------------------- at most once, gates, each

@@ -143,14 +143,19 @@ class VersionConflictError(StateError):
 
 
 class ResultCorruptError(StateError):
-    """A stored result does not have the digest that the plan recorded (PLAN-37)."""
+    """A stored result does not have the digest that the plan recorded (PLAN-37).
 
-    def __init__(self, file: str, task_id: str, recorded: str, found: str) -> None:
-        super().__init__(file, task_id, recorded, found)
-        self.file, self.task_id, self.recorded, self.found = file, task_id, recorded, found
+    ``offset``: of its line in a file with the results of many tasks, in bytes; ``None`` for a file of its own.
+    """
+
+    def __init__(self, file: str, task_id: str, recorded: str, found: str, offset: int | None = None) -> None:
+        super().__init__(file, task_id, recorded, found, offset)
+        self.file, self.task_id, self.recorded, self.found, self.offset = file, task_id, recorded, found, offset
 
     def __str__(self) -> str:
+        where = self.file if self.offset is None else f"{self.file} at byte {self.offset}"
+        again = "the task runs" if self.offset is None else "it and the others whose results are in it run"
         return (
-            f"the result of {self.task_id!r} in {self.file} has digest {self.found}, the plan says {self.recorded}. "
-            "Remove that file and resume: its tasks run again."
+            f"the stored result of {self.task_id!r} is damaged: {where} has digest {self.found}, the plan says "
+            f"{self.recorded}. No task has read it. Move that file away and run with --resume: {again} again."
         )

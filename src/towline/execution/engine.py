@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from towline.clock import moment
-from towline.errors.state import StateLostError
+from towline.errors.state import ResultCorruptError, StateLostError
 from towline.execution.scheduling import (
     Begin,
     Blocked,
@@ -105,6 +105,7 @@ class Engine:
 
         Raises:
             StateLostError: The plan could not be written; what ran was cancelled (PLAN-18).
+            ResultCorruptError: A kept result that a task needs is damaged (PLAN-37).
             SchedulerStuckError: Nothing may start though something is pending (SCHED-17).
         """
         self._push(Begin())
@@ -178,6 +179,9 @@ class Engine:
         self._running.pop(run.position, None)
         if self._complete.done():
             self._one_ended.set()
+        if type(outcome) is Failed and isinstance(run.error, ResultCorruptError):
+            self._break_down(run.error)  # what it would have read stays damaged for all that come after it
+            return
         self._inbox.append((run, outcome))
         if self._running or self._turn_due or self._writing is not None:
             self._kick()
@@ -329,6 +333,10 @@ class Engine:
         if self._wake is not None:
             self._wake.cancel()
         self._wake = self._loop.call_at(at, self._push, Tick())
+
+    def break_down(self, error: Exception) -> None:
+        """End the run with an error from outside: state, mastership or coordinator are lost (STATE-10, DIST-56)."""
+        self._break_down(error)
 
     def _break_down(self, error: Exception) -> None:
         """Start nothing more, cancel what runs, and give the error to whoever awaits the run."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from towline.errors.run import ConditionError, EngineError
+from towline.errors.state import ResultCorruptError
 from towline.errors.values import ValueTravelError
 from towline.execution.output import current_attempt
 from towline.execution.own_loop import leave_behind
@@ -98,6 +99,8 @@ class Runner:
             if run.stop is None:
                 raise  # the loop is going down: nobody is left to be told
             outcome = self._cancelled(run)
+        except ResultCorruptError as damage:
+            outcome = self._failed(run, damage)  # the host ends the run: no task is to blame (PLAN-37)
         except Exception as fault:  # noqa: BLE001 - a fault around a body fails its task, not the run (RUN-58)
             outcome = self._fault(run, "running the task", fault)
         if run.phase is ENDED:

@@ -148,7 +148,7 @@ class Values:
         if row.result_digest is not None:
             data = await self._results.read(row.id, ResultPlace(row.result_digest, row.result_at))
             if data is None:
-                raise ResultCorruptError("results", row.id, row.result_digest, "nothing")
+                raise ResultCorruptError("results", row.id, row.result_digest, "nothing", row.result_at)
             document = decode_document(data)
             findings = document.findings
             codec = self._codecs.get(row.module)
@@ -211,7 +211,7 @@ class Values:
             payload = self._payloads.get(position)
             codec = self._codecs.get(self._tasks[position].module)
             if payload is not None and codec is not None:
-                    return codec.decode(payload, workdir=self._workdir)
+                return codec.decode(payload, workdir=self._workdir)
         return outcome.value
 
     def artifacts_of(self, position: int) -> Sequence[ArtifactRef]:

@@ -83,7 +83,7 @@ class ResultFile:
             return None
         found = digest_of(data)
         if found != place.digest:
-            raise ResultCorruptError(f"{self._medium.name}/{file}", task_id, place.digest, found)
+            raise ResultCorruptError(f"{self._medium.name}/{file}", task_id, place.digest, found, place.offset)
         return data
 
     async def missing(self, places: Iterable[tuple[str, ResultPlace]]) -> list[str]:
