@@ -20,6 +20,7 @@ from towline.coordination.records import Closed
 from towline.coordination.signals import Signal
 from towline.distributed.keeper import HeldLeases
 from towline.distributed.options import DistributedOptions
+from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
 from towline.errors.coordination import CoordinationError, MasterReplacedError
@@ -68,7 +69,7 @@ def test_a_claim_that_fails_is_repeated_with_growing_pauses() -> None:
             coordinator,
             registration,
             executor,
-            parallelism=1,
+            slots=Slots(1),
             spool=Spool(registration.ref, "r"),
             held=HeldLeases(),
             random=Random(1),

@@ -54,6 +54,10 @@ class SeenPipeline(Protocol):
         """Run as asked; never raises for a failure of a task."""
         ...
 
+    async def work_for_all(self, request: RunRequest) -> int:
+        """Work for every run of the program as they come; returns the exit code."""
+        ...
+
     async def work_for(self, request: RunRequest, run_id: str) -> int:
         """Work for the master of a run; returns the exit code."""
         ...

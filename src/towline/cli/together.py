@@ -42,7 +42,8 @@ def distributed_of(
     instance = given.get("instance") or environ.get("TOWLINE_INSTANCE")
     if not coordinator:
         if instance or role == "worker":
-            raise ConfigurationError("coordinator", "missing", "no flag or variable", "name it with --coordinator URL")
+            advice = "name it with --coordinator URL, or with the variable TOWLINE_COORDINATOR"
+            raise ConfigurationError("coordinator", None, "neither flag nor variable", advice)
         return None
     index, total = parse_instance(instance) if instance else (None, 1)
     return options_from(options, coordinator=coordinator, role=role, index=index, total=total)
@@ -69,9 +70,11 @@ def is_worker(request: RunRequest) -> bool:
 
 
 def work(pipeline: SeenPipeline, request: RunRequest) -> int:
-    """Work for the master until the run has no more; returns the exit code."""
-    assert request.run_id is not None
-    say(f"worker for run {request.run_id}")
+    """Work for one run until it has no more, or for all runs of the program (DIST-09); returns the exit code."""
     from towline.execution.own_loop import run_on_own_loop
 
+    if request.run_id is None:
+        say(f"worker for every run of {pipeline.name}; ends on a signal")
+        return run_on_own_loop(pipeline.work_for_all(request))
+    say(f"worker for run {request.run_id}")
     return run_on_own_loop(pipeline.work_for(request, request.run_id))

@@ -54,6 +54,10 @@ class MasterHost(Protocol):
         """Return once all that was heard from the feed so far is in the journal."""
         ...
 
+    async def with_value(self, record: OutcomeRecord) -> OutcomeRecord:
+        """Return the outcome with the value that it refers to (COORD-C57)."""
+        ...
+
     def take_events(self, batch: EventBatch) -> None:
         """Write a worker's events into the run's log."""
         ...
@@ -267,7 +271,7 @@ class Master:
         found: list[FeedEntry] = []
         after = 0
         while True:
-            entries = await self.coordinator.feed(after=after, limit=FEED_LIMIT, wait_s=0)
+            entries = await self._feed(after, 0)
             if not entries:
                 return found
             after = entries[-1].seq
@@ -300,7 +304,7 @@ class Master:
 
     async def _follow(self) -> None:
         while True:
-            entries = await self.coordinator.feed(after=self._position, limit=FEED_LIMIT, wait_s=FEED_WAIT_S)
+            entries = await self._feed(self._position, FEED_WAIT_S)
             if not entries:
                 await self.drain_events()
                 continue
@@ -314,6 +318,18 @@ class Master:
                 await self._refresh_workers()
             if self.dispatch.is_backlogged:
                 await asyncio.sleep(GATHER_S)
+
+    async def _feed(self, after: int, wait_s: float) -> Sequence[FeedEntry]:
+        """Read on in the feed; values that came by reference are fetched first."""
+        entries = await self.coordinator.feed(after=after, limit=FEED_LIMIT, wait_s=wait_s)
+        if not any(entry.outcome is not None and entry.outcome.value_ref is not None for entry in entries):
+            return entries
+        return [await self._with_value(entry) for entry in entries]
+
+    async def _with_value(self, entry: FeedEntry) -> FeedEntry:
+        if entry.outcome is None or entry.outcome.value_ref is None or entry.task_id not in self.dispatch.sent:
+            return entry
+        return msgspec.structs.replace(entry, outcome=await self._host.with_value(entry.outcome))
 
     async def drain_events(self) -> None:
         """Write the events that workers have sent, then acknowledge them (COORD-C72)."""

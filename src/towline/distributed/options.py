@@ -38,6 +38,7 @@ class DistributedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``coordinator``: a URL, or a factory of the user's own. ``role``: ``"auto"`` is the master for index 0.
     ``minimum_workers``: how many the master waits for before it starts; ``require_workers`` makes too few an error.
+    ``idle_timeout_s``: after how long without a run a fleet worker ends; ``None``: it waits on (DIST-09).
     ``result_margin_s``: what a worker may take beyond all its attempts before the master gives up on it; 0: for ever.
 
     Raises:
@@ -62,6 +63,7 @@ class DistributedOptions(msgspec.Struct, frozen=True, kw_only=True):
     finalize_timeout_s: float = 30.0
     redis_poll_s: float = 2.0
     redis_key_life_s: float = 3600.0
+    idle_timeout_s: float | None = None
     cleanup: Literal["on_success", "always", "never"] = "on_success"
 
     def __post_init__(self) -> None:
@@ -132,7 +134,9 @@ def worker_id_of(options: DistributedOptions, random: Random) -> str:
 
 
 def shared_run_id(options: DistributedOptions, given: str | None, environ: Mapping[str, str]) -> str | None:
-    """Return the run id that all instances agree on; ``None``: the master may make one up (DIST-04).
+    """Return the run id that all instances agree on (DIST-04).
+
+    ``None``: the master may make one up; a worker takes every run of its program (DIST-09).
 
     Raises:
         ConfigurationError: Several instances, and nothing that names their run alike.
@@ -143,7 +147,7 @@ def shared_run_id(options: DistributedOptions, given: str | None, environ: Mappi
         if environ.get(run):
             number = environ.get(attempt, "") if attempt else ""
             return f"{environ[run]}-{number}" if number else environ[run]
-    if options.total > 1 or role_of(options) == "worker":
+    if options.total > 1:
         raise ConfigurationError(
             "run_id", "missing", "no flag or variable", "give the same --run-id or TOWLINE_RUN_ID on every instance"
         )

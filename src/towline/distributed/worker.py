@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from towline.coordination.records import Closed, Lease, WorkerStatus
+from towline.coordination.records import Closed, Lease, NoWork, WorkerStatus
 from towline.coordination.signals import Signal
 from towline.errors.coordination import (
     CoordinationError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         WorkerRegistration,
     )
     from towline.distributed.keeper import HeldLeases
+    from towline.distributed.slots import Slots
     from towline.distributed.spool import Spool
 
 T = TypeVar("T")
@@ -75,7 +77,8 @@ class _Execution:
 class Worker:
     """Works in one run until its coordinator says that there is no more to come.
 
-    ``registration`` must be accepted already; :func:`register_when_open` does that.
+    ``registration`` must be accepted already; :func:`register_when_open` does that. ``shares_slots``: other workers of
+    this process take tasks of other runs into the same slots.
     """
 
     def __init__(
@@ -84,12 +87,13 @@ class Worker:
         registration: WorkerRegistration,
         executor: TaskExecutor,
         *,
-        parallelism: int,
+        slots: Slots,
         spool: Spool,
         held: HeldLeases,
         random: Random | None = None,
         tell: Callable[[str], None] | None = None,
         lost_after_s: float = 60.0,
+        shares_slots: bool = False,
     ) -> None:
         self._coordinator, self._registration, self._executor = coordinator, registration, executor
         self._spool, self._held = spool, held
@@ -97,8 +101,7 @@ class Worker:
         self._lost_after_s = lost_after_s
         self._tell = tell or _log.warning
         self._tokens = itertools.count(1)
-        self._free = parallelism
-        self._has_free = asyncio.Event()
+        self._slots, self._shares_slots = slots, shares_slots
         self._one_claim = asyncio.Lock()
         """A session has one claim at a time (COORD-C35): that of the claim loop, or one that rides on an outcome."""
         self._running: dict[tuple[str, int], _Execution] = {}
@@ -110,8 +113,6 @@ class Worker:
         self._fatal: CoordinationError | None = None
         self._signal = Signal.RUNNING
         self.lost_leases = 0
-        if parallelism:
-            self._has_free.set()
 
     # ------------------------------------------------------------------ the outside
 
@@ -178,13 +179,14 @@ class Worker:
         pause_s, failing_since = CLAIM_PAUSE_S, 0.0
         now = asyncio.get_running_loop().time
         while self._closed is None and not self._draining.is_set():
-            await self._has_free.wait()
+            await self._slots.wait_for_free()
             try:
                 async with self._one_claim:
-                    if self._free <= 0:
+                    if not self._slots.is_free:
                         continue
-                    reply = await self._insist(self._claim)
-                    self._take(reply)
+                    reply = await self._claim_with_slot()
+                if isinstance(reply, NoWork):
+                    await self._insist(partial(self._coordinator.wait_for_work, seen=reply.work_version))
             except SessionReplacedError:
                 raise
             except SessionEndedError as error:
@@ -203,8 +205,24 @@ class Worker:
                 continue
             pause_s, failing_since = CLAIM_PAUSE_S, 0.0
 
+    async def _claim_with_slot(self) -> ClaimReply:
+        """Claim, waiting for work; where runs share the slots, only ask: the slot is another run's meanwhile (DIST-09)."""
+        if not self._shares_slots:
+            reply = await self._insist(self._claim)
+            self._take(reply)
+            return reply
+        self._slots.take()
+        try:
+            reply = await self._insist(self._claim)
+        finally:
+            self._slots.give_back()
+        self._take(reply)
+        await asyncio.sleep(0)  # the next run in turn, also where a claim takes no time
+        return reply
+
     async def _claim(self) -> ClaimReply:
-        return await self._coordinator.claim(self._registration.ref, token=self._token(), wait_s=None)
+        wait_s = 0.0 if self._shares_slots else None
+        return await self._coordinator.claim(self._registration.ref, token=self._token(), wait_s=wait_s)
 
     def _token(self) -> str:
         return f"{self._registration.session}-{next(self._tokens)}"
@@ -240,14 +258,10 @@ class Worker:
         self._running[lease.task_id, lease.epoch] = execution
         self._held.add(lease.ref)
         self._idle.clear()
-        self._change_free(-1)
+        self._slots.take()
         self._executor.start(lease, lambda outcome: self._ended(execution, outcome))
         if self._must_stop(lease):
             self._executor.stop(lease, self._signal.value)
-
-    def _change_free(self, by: int) -> None:
-        self._free += by
-        (self._has_free.set if self._free > 0 else self._has_free.clear)()
 
     # ------------------------------------------------------------------ publishing
 
@@ -278,12 +292,14 @@ class Worker:
         lease = execution.lease
         self._held.drop(lease.ref)
         if self._running.pop((lease.task_id, lease.epoch), None) is not None:
-            self._change_free(+1)
+            self._slots.give_back()
 
     async def _hand_over(self, execution: _Execution, outcome: OutcomeRecord) -> None:
         """Publish with the remaining events, and take the next task in the same step when no other claim is pending."""
         lease, events = execution.lease, self._spool.unsent()
-        if self._closed is not None or self._draining.is_set() or self._one_claim.locked():
+        # Where runs share the slots, the next run in turn gets this one: no claim rides along (DIST-09).
+        claims_on = not self._draining.is_set() and not self._one_claim.locked() and not self._shares_slots
+        if self._closed is not None or not claims_on:
             published = await self._insist(
                 lambda: self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events)
             )

@@ -29,12 +29,15 @@ from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThr
 from towline.distributed.master import Master
 from towline.distributed.options import options_from
 from towline.distributed.outcomes import record_of_outcome
+from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
 from towline.errors.coordination import CoordinationError
+from towline.errors.state import StateError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.remote_engine import RemoteEngine
 from towline.modules.outcomes import Succeeded
+from towline.pipeline.large_values import by_reference, with_value_or_failed
 from towline.pipeline.program import limits_of, node_pools_of, params_mapping
 from towline.pipeline.session import Session
 from towline.pipeline.worker_node import WorkerNode
@@ -114,12 +117,19 @@ class MasterSession(Session):
             master.start()
             try:
                 await master.wait_for_workers()
-                self._status = await super()._drive()
+                self._status = await self._drive_engine()
             finally:
                 await self._end(pool)
         finally:
             await coordinator.aclose()
         return self._status
+
+    async def _drive_engine(self) -> str:
+        try:
+            return await super()._drive()
+        except StateError as error:
+            self._lost = self._lost or error  # a master that takes over finds the run open
+            raise
 
     def _opening(self) -> RunOpening:
         options, ownership = self.distributed, self.opened.ownership
@@ -177,7 +187,7 @@ class MasterSession(Session):
         )
         self._node.install()
         self._worker = Worker(
-            coordinator, registration, self._node, parallelism=slots, spool=spool, held=held, tell=self.warn
+            coordinator, registration, self._node, slots=Slots(slots), spool=spool, held=held, tell=self.warn
         )
         keeper = Keeper(registration, held, self._worker, interval_s=options.heartbeat_interval_s)
         is_real = type(self._loop).__module__.split(".")[0] in ("asyncio", "uvloop")
@@ -302,7 +312,7 @@ class MasterSession(Session):
         """Give the outcome of a task that no worker of this run has published."""
         position = self.opened.plan.index[task_id]
         outcome = await self.values.load(position)
-        return self._record_of(self.values.task(position), outcome)
+        return await by_reference(self._record_of(self.values.task(position), outcome), self.artifacts, self.run_id)
 
     def _record_of(self, row: PlannedTask, outcome: Outcome[Any]) -> OutcomeRecord:
         codec = self._kinds[row.module].codec
@@ -316,7 +326,13 @@ class MasterSession(Session):
         """Give the outcome that this node's cache has for a task (DIST-37)."""
         run = sent.run
         outcome = await self.own_runner.look_up(run)
-        return None if outcome is None else self._record_of(run.row, outcome)
+        if outcome is None:
+            return None
+        return await by_reference(self._record_of(run.row, outcome), self.artifacts, self.run_id)
+
+    async def with_value(self, record: OutcomeRecord) -> OutcomeRecord:
+        """Give an outcome its value back, or a failure that says why there is none."""
+        return await with_value_or_failed(record, self.artifacts)
 
     async def make_durable(self) -> None:
         """Return once the journal has what was heard from the feed so far."""
@@ -348,10 +364,14 @@ class MasterSession(Session):
         if data.get("checkpoint"):
             self.engine.checkpoint(sent.run, data["done"], data.get("total"))
 
+    def state_is_lost(self, error: Exception) -> None:
+        """The plan is another master's, or gone: send nothing more, not even that the run has ended (STATE-10)."""
+        self.is_lost(error)
+
     def is_lost(self, error: Exception) -> None:
         """End the run: it is another master's now, or nobody can be reached (DIST-56)."""
         self._lost = error
-        self.engine.break_down(error)  # type: ignore[attr-defined]
+        self.engine.break_down(error)
         self._master.dispatch.drop_all()
 
 

@@ -204,6 +204,13 @@ class Pipeline(Generic[Params]):
         target = target_of(self, self.program.module_name)
         return await WorkerRun(self.program, target, request, run_id, **more).run()
 
+    async def work_for_all(self, request: RunRequest) -> int:
+        """Work for every run of this program as they come; returns the exit code (DIST-09)."""
+        from towline.modules.target import target_of
+        from towline.pipeline.fleet import Fleet
+
+        return await Fleet(self.program, target_of(self, self.program.module_name), request).run()
+
     def judge(self, report: RunReport, cause: BaseException | None, options: Options) -> RunReport:
         """Return the report of a success, raise that of anything else (RUN-53)."""
         from towline.errors.run import PipelineBlockedError, PipelineCancelledError, PipelineFailedError

@@ -13,6 +13,7 @@ from towline.clock.exits import SystemExitDoor
 from towline.distributed.factories import factory_of
 from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThread
 from towline.distributed.options import worker_id_of
+from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker, register_when_open
 from towline.errors.coordination import MasterLostError, RunUnknownError
@@ -39,8 +40,18 @@ if TYPE_CHECKING:
 RUN_LOOK_S = 1.0
 
 
+def slots_of(request: RunRequest) -> int:
+    """Return how many tasks may run at once here; a node may lower it (DIST-16)."""
+    slots = request.options.parallelism or default_parallelism(node_cores())
+    limit: int | None = request.distributed.max_parallelism
+    return slots if limit is None else min(slots, limit)
+
+
 class WorkerRun:
-    """One worker process in one run. ``store``: the state that it shares with the master; opened here when absent."""
+    """One worker in one run. ``store``: the state that it shares with the master; opened here when absent.
+
+    ``fleet_slots``: the slots of a process that works for other runs too.
+    """
 
     def __init__(
         self,
@@ -52,6 +63,7 @@ class WorkerRun:
         clock: Clock | None = None,
         store: StateStore | None = None,
         worker_id: str | None = None,
+        fleet_slots: Slots | None = None,
     ) -> None:
         self.program, self.request, self.run_id = program, request, run_id
         self.clock = clock or SystemClock()
@@ -59,7 +71,7 @@ class WorkerRun:
         self.worker_id = worker_id or worker_id_of(self.options, random.Random())
         self.built: BuiltPlan
         self.exit_code = 0
-        self._target, self._store = target, store
+        self._target, self._store, self._fleet_slots = target, store, fleet_slots
         self._worker: Worker | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -95,9 +107,7 @@ class WorkerRun:
         options, request = self.options, self.request
         params = self._params_of(state)
         self.built = self.program.build(params, request.options, must_travel=True)
-        slots = request.options.parallelism or default_parallelism(node_cores())
-        if options.max_parallelism is not None:
-            slots = min(slots, options.max_parallelism)
+        slots = slots_of(request)
         registration = registration_of(self, self.run_id, self.worker_id, slots, request.capabilities)
         store = self._store or open_state(self.program, request, self.clock)
         if self._store is None:
@@ -123,10 +133,11 @@ class WorkerRun:
             coordinator,
             registration,
             node,
-            parallelism=slots,
+            slots=self._fleet_slots or Slots(slots),
             spool=spool,
             held=held,
             lost_after_s=options.master_timeout_s,
+            shares_slots=self._fleet_slots is not None,
         )
         self._worker = worker
         keeper = Keeper(registration, held, worker, interval_s=options.heartbeat_interval_s)
@@ -148,8 +159,9 @@ class WorkerRun:
             watching.cancel()
             await asyncio.wait([watching])
             await keeping.stop()
-            await wait_for_trees(request.options.cancel_grace_s + request.options.terminate_grace_s)
-            warden.close()
+            if self._fleet_slots is None:  # else this process goes on, and so do commands of its other runs
+                await wait_for_trees(request.options.cancel_grace_s + request.options.terminate_grace_s)
+                warden.close()
             node.close()
             if request.by_main:
                 signals.restore()

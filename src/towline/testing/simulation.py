@@ -23,6 +23,7 @@ from towline.distributed.dispatch import Dispatch
 from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask
 from towline.distributed.master import Master
 from towline.distributed.options import DistributedOptions
+from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker, register_when_open, ride_out
 from towline.errors.coordination import CoordinationError, WorkerIdTakenError
@@ -136,7 +137,7 @@ class SimulatedWorker:
             self.coordinator,
             registration,
             self,
-            parallelism=2,
+            slots=Slots(2),
             spool=spool,
             held=held,
             random=Random(f"{self.cluster.plan.seed}-{self.session}-w"),
