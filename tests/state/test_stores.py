@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from state.envs import DirectoryStoreEnv, MemoryStoreEnv, open_files, owned_plan, record, snapshot, started_plan
-from towline.errors import PlanOwnedError, StateLostError, StateUnsupportedError
+from towline.errors import OwnershipLostError, PlanOwnedError, StateLostError, StateUnsupportedError
 from towline.identity import segment
 from towline.state import ABSENT, ANYTHING, Fence, open_store
 from towline.state.directory import DirectoryStore
@@ -401,6 +401,32 @@ def test_links_inside_the_root_lead_no_write_elsewhere(tmp_path: Path) -> None:
     assert sorted(path.name for path in outside.iterdir()) == [".b.json.1-1.tmp", "victim"]
     assert (outside / "victim").read_bytes() == b"kept"
     assert not (root / "plan.json").is_symlink()
+
+
+@clause("PLAN-18")
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_nothing_is_written_where_the_folder_was_removed(is_owner: bool, tmp_path: Path) -> None:
+    """A cursor and a log without a plan look like a damaged state, and the next run would be refused for it."""
+    root = tmp_path / "state"
+
+    async def main() -> None:
+        owner, plan = await started_plan(root, records=1)
+        store = owner if is_owner else DirectoryStore(root)
+        await store.write("cursors/a.json", b"1", ABSENT)
+        shutil.rmtree(root)
+        with pytest.raises(StateLostError, match="gone"):
+            await store.write("cursors/b.json", b"1", ANYTHING)
+        with pytest.raises(StateLostError, match="gone"):
+            await store.append("runs/r/events.jsonl", b"{}\n", Fence(1))
+        for _ in range(2):
+            with pytest.raises(OwnershipLostError, match="no longer owns.*gone"):
+                plan.append([record(2)])
+        await plan.close()
+        await store.close()
+        await owner.close()
+
+    asyncio.run(main())
+    assert not root.exists()
 
 
 @clause("STATE-11")

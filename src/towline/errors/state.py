@@ -70,17 +70,22 @@ class PlanOwnedError(StateError):
 
 
 class OwnershipLostError(StateError):
-    """A former owner tried to write; a newer one has the plan (STATE-03)."""
+    """A former owner tried to write; a newer one has the plan (STATE-03), or ``cause`` took it from all."""
 
-    def __init__(self, store: str, held_epoch: int, current_epoch: int) -> None:
-        super().__init__(store, held_epoch, current_epoch)
-        self.store, self.held_epoch, self.current_epoch = store, held_epoch, current_epoch
+    def __init__(self, store: str, held_epoch: int, current_epoch: int, cause: str = "") -> None:
+        super().__init__(store, held_epoch, current_epoch, cause)
+        self.store, self.held_epoch, self.current_epoch, self.cause = store, held_epoch, current_epoch, cause
 
     def __str__(self) -> str:
         now = f"owner epoch {self.current_epoch} has it now" if self.current_epoch else "nobody is known to have it now"
+        advice = (
+            "put it back and resume the run, or start it anew"
+            if self.cause
+            else "resume the run when that owner is gone"
+        )
         return (
-            f"this process no longer owns {self.store} (owner epoch {self.held_epoch}): {now}. "
-            "Nothing more is written; resume the run when that owner is gone."
+            f"this process no longer owns {self.store} (owner epoch {self.held_epoch}): {self.cause or now}. "
+            f"Nothing more is written; {advice}."
         )
 
 

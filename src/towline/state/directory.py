@@ -92,7 +92,7 @@ class DirectoryStore:
 
         def take(_: bool) -> DirectoryOwnership:
             documents = self._documents
-            documents.files.make_folder(documents.root)
+            documents.make_root()
             return take_ownership(documents.root, documents.files, owner, power=self._power)
 
         self._ownership = await self._call("acquiring the plan", take, blocks=False)

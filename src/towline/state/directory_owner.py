@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from towline.errors.state import OwnershipLostError, PlanOwnedError, StateUnsupportedError
+from towline.state.documents import FOLDER_IS_GONE
 from towline.state.files import read_file
 from towline.state.keys import JOURNAL_KEY, OWNER_KEY, PLAN_KEY
 from towline.state.locks import FileLock
@@ -28,12 +29,13 @@ class DirectoryOwnership:
         self._lost = asyncio.Event()
 
     def check(self) -> None:
-        """Raise ``OwnershipLostError`` when it was released, or the locked file was removed."""
+        """Raise ``OwnershipLostError`` when it was released, or the locked file or its folder was removed."""
         if self._lock.fd < 0 or not self._lock.is_current():
             self._lost.set()
             latest = read_owner_file(read_file(os.path.join(self.root, OWNER_KEY)) or b"").latest
             current = latest.epoch if latest and latest.epoch != self.epoch else 0
-            raise OwnershipLostError(self.root, self.epoch, current)
+            is_gone = self._lock.fd >= 0 and not os.path.isdir(self.root)
+            raise OwnershipLostError(self.root, self.epoch, current, FOLDER_IS_GONE if is_gone else "")
 
     async def renew(self) -> None:
         """A system lock needs no renewal: this only checks that it is still the one at its path."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TEMP_SUFFIX: Final = ".tmp"
 LOCKS_FOLDER: Final = "locks"
+FOLDER_IS_GONE: Final = "the folder of the state is gone: somebody removed it"
 
 _temp_number = itertools.count(1)
 
@@ -36,6 +37,11 @@ class Documents:
 
     def __init__(self, root: str, files: Files, *, power: bool) -> None:
         self.root, self.files, self.power = root, files, power
+        self._had_root = False
+
+    def make_root(self) -> None:
+        """Make the folder of the state, unless it is there."""
+        self._make_folder(self.root)
 
     def read(self, key: str) -> Entry | None:
         data = read_file(os.path.join(self.root, checked_key(key)))
@@ -142,7 +148,7 @@ class Documents:
         try:
             return temp, self.files.create(temp)
         except FileNotFoundError:
-            self.files.make_folder(folder)
+            self._make_folder(folder)
         except FileExistsError:
             self.files.remove(temp)  # of an earlier process with this number
         return temp, self.files.create(temp)
@@ -184,8 +190,9 @@ class Documents:
         try:
             taken = lock.try_take()
         except FileNotFoundError:
-            self.files.make_folder(os.path.join(self.root, LOCKS_FOLDER))
+            self._make_folder(os.path.join(self.root, LOCKS_FOLDER))
             taken = lock.try_take()
+        self._had_root = True
         if not taken:
             raise BlockingIOError(errno.EAGAIN, "another process holds the lock", lock.path)
         try:
@@ -209,8 +216,18 @@ class Documents:
         try:
             return self.files.open_append(path)
         except FileNotFoundError:
-            self.files.make_folder(os.path.dirname(path))
+            self._make_folder(os.path.dirname(path))
             return self.files.open_append(path)
+
+    def _make_folder(self, path: str) -> None:
+        """Make a folder of the state; once the state's own has been there, it is never made again.
+
+        Where somebody removed it, a late write must not leave a part of a state that looks like one.
+        """
+        if self._had_root and not os.path.isdir(self.root):
+            raise FileNotFoundError(errno.ENOENT, FOLDER_IS_GONE, self.root)
+        self.files.make_folder(path)
+        self._had_root = True
 
     def _folders(self) -> Iterator[str]:
         yield self.root
