@@ -157,8 +157,8 @@ def test_the_end_of_a_failed_run_says_how_to_go_on(each: Shell) -> None:
     """It is the question that everybody has then."""
     each.write("stop", "")
     failed = each.run("run", "each.py", code=1).out.splitlines()
-    assert failed[-2] == "To go on, run it again with --resume: what is done is kept, what failed runs again."
-    assert "A plain run starts anew, and is refused while cursors have moved." in failed[-1]
+    assert failed[-4] == "To go on, run it again with --resume: what is done is kept, what failed runs again."
+    assert "A plain run starts anew, and is refused while cursors have moved." in failed[-3]
     each.write("each.py", EACH.replace("[ship, test]", '[ship, test], resume="auto"'))
     assert "To go on, run it again: what is done is kept" in each.run("run", "each.py", code=1).out
     (each.folder / "stop").unlink()
@@ -181,4 +181,93 @@ def test_a_cancelled_run_says_how_to_go_on(shell: Shell) -> None:
     process.send_signal(signal.SIGINT)
     code, out, _ = ended(process)
     assert code == 130
-    assert "To go on, run it again with --resume" in "\n".join(out.splitlines()[-2:])
+    assert "To go on, run it again with --resume" in "\n".join(out.splitlines()[-4:])
+
+
+NEEDS = """
+from dataclasses import dataclass
+from typing import Literal
+from towline import Pipeline, Secret, SyncContext, module
+
+@dataclass
+class Wanted:
+    need: int
+    region: Literal["eu", "us"]
+    names: list[str]
+    token: Secret
+    strict: bool = False
+    rows: int = 1
+
+@module
+def call(ctx: SyncContext) -> None:
+    ctx.run("false")
+
+pipeline = Pipeline("needs", [call], params=Wanted)
+plain = Pipeline("plain", [call])
+"""
+
+
+@pytest.mark.parametrize("call", ["run", "check", "plan"])
+@clause("MOD-22")
+def test_missing_parameters_are_named_as_they_are_typed(shell: Shell, call: str) -> None:
+    """Whoever starts a pipeline of somebody else sees what to type, all of it at once."""
+    shell.write("needs.py", NEEDS)
+    err = shell.run(call, "needs.py:pipeline", code=2).err
+    assert "need, region, names, token have no value and no default" in err
+    assert "give --param need=INT --param region=eu|us --param names=JSON and the variable TOWLINE_PARAM_TOKEN" in err
+
+
+@clause("CLI-02", "MOD-22")
+def test_wrong_parameters_are_told_together(shell: Shell) -> None:
+    """One mistake for each call costs an hour when the queue is long."""
+    shell.write("needs.py", NEEDS)
+    wrong = ("strict=maybe", "rows=x", "foo=1", "token=abc", "need=1", "region=eu", "nothing")
+    flags = [part for one in wrong for part in ("-p", one)]
+    err = shell.run("run", "needs.py:pipeline", *flags, code=2).err
+    assert "6 things to repair" in err
+    for text in (
+        "strict is maybe, which is no bool: write strict=true|false",
+        "rows=INT",
+        "'foo'",
+        "TOKEN",
+        "names=JSON",
+    ):
+        assert text in err, err
+    assert "abc" not in err
+
+
+@clause("CLI-08")
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("[tool.towline]\nparalel = 2", "no setting of [tool.towline] has this name. Did you mean 'parallel'?\n"),
+        ("[tool.towline", "[tool.towline] is not known ("),
+        ("[tool]\ntowline = 3", "it takes a table of settings."),
+    ],
+)
+def test_a_wrong_table_is_told_with_its_file_once(small: Shell, table: str, text: str) -> None:
+    """The path once, a sentence that ends once."""
+    small.write("pyproject.toml", table)
+    err = small.run("run", "small.py", code=2).err
+    assert text in err
+    assert err.count("pyproject.toml") == 1
+
+
+@clause("DIST-01")
+def test_a_worker_without_coordinator_is_told_what_to_name(small: Shell) -> None:
+    """The text is a sentence that can be acted on."""
+    err = small.run("worker", "small.py", code=2).err
+    assert err.startswith(
+        "towline: coordinator is not given (neither flag nor variable): name it with --coordinator URL"
+    )
+
+
+@clause("REP-07")
+def test_a_failed_command_of_a_sync_body_shows_the_line_that_called_it(shell: Shell) -> None:
+    """Not the frames of Python's and Towline's own machinery, nor does ``why``."""
+    shell.write("needs.py", NEEDS)
+    out = shell.run("run", "needs.py:plain", code=1).out
+    why = shell.run("why", "call").out
+    assert 'ctx.run("false")' in out
+    assert "concurrent" not in out
+    assert "needs.py" in next(line for line in why.splitlines() if line.startswith("  at File"))

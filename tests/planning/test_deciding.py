@@ -119,7 +119,7 @@ def test_what_a_start_without_flag_does_depends_on_how_the_last_run_ended(
 def test_a_half_done_migration_is_not_thrown_away_by_a_forgotten_flag() -> None:
     """With cursors that have moved, starting over is a decision that only the operator can take."""
     found = Found(root="root", plan=plan(), cursors_moved=2)
-    with pytest.raises(UnfinishedPlanError, match="1 tasks are left and 2 cursors"):
+    with pytest.raises(UnfinishedPlanError, match="1 task is left and 2 cursors have"):
         decide(found, wanted())
     assert outcome(found, wanted("fresh")) == REPLACE
     assert outcome(found, wanted("resume")) == GO_ON
@@ -152,7 +152,7 @@ def test_the_words_say_what_is_done_and_why() -> None:
 
     killed = Found(root="root", plan=plan("running", ("succeeded", "pending")), torn=True)
     assert words(killed, wanted()) == (
-        "resuming: run r-1 did not reach its end; 1 tasks left, 1 kept (an unfinished last write was dropped)"
+        "resuming: run r-1 did not reach its end; 1 task left, 1 kept (an unfinished last write was dropped)"
     )
     assert words(Found(root="root"), wanted()) == "new plan: there is no earlier one"
     assert words(Found(root="root", plan=plan()), wanted()) == "new plan: run r-1 ended failed"

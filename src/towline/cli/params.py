@@ -6,78 +6,93 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from towline.errors.configuration import ConfigurationError, UnknownNameError
+from towline.errors.configuration import RunParamsError
 from towline.identity import suggestion
 from towline.masking import Secret
+from towline.modules.parameters import VARIABLE, missing_parameters, placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VARIABLE = "TOWLINE_PARAM_"
 
-
-def params_of(kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str, str]) -> Any:
+def params_of(pipeline: str, kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str, str]) -> Any:
     """Make the parameters of a run; ``None`` when nothing was given and the type's defaults hold.
 
     Raises:
-        UnknownNameError: Names that the pipeline does not declare, all together.
-        ConfigurationError: A value of the wrong form, a secret as a flag.
+        RunParamsError: Names that the pipeline does not declare, values of the wrong form, secrets as flags,
+            parameters without value: all of them together, for each correction is a call of its own.
     """
-    given = _from_flags(flags)
+    given, problems = _from_flags(flags)
     variables = {
         name[len(VARIABLE) :].casefold(): value for name, value in environ.items() if name.startswith(VARIABLE)
     }
     if kind is None:
-        if given:
-            raise UnknownNameError("parameter", ", ".join(given), "this pipeline", "It declares no params=.")
+        problems += [f"there is no parameter {name!r} in this pipeline: it declares no params=" for name in given]
+        if problems:
+            raise RunParamsError(pipeline, tuple(problems))
         return None
     hints = get_type_hints(kind)
     names = {name.casefold(): name for name in hints}
-    wrong = [name for name in given if name.casefold() not in names]
-    wrong += [f"{VARIABLE}{name.upper()}" for name in variables if name not in names]
-    if wrong:
-        near = "".join(suggestion(name.removeprefix(VARIABLE).casefold(), names) for name in wrong[:1])
-        known = f"It has {', '.join(sorted(hints))}."
-        raise UnknownNameError("parameter", ", ".join(wrong), "this pipeline", known + near)
-    texts = {names[name]: (value, f"{VARIABLE}{name.upper()}") for name, value in variables.items()}
-    texts |= {names[name.casefold()]: (value, f"--param {name}") for name, value in given.items()}
-    if not texts:
-        return None
-    values = {}
+    problems += [_unknown(name, name, names) for name in given if name.casefold() not in names]
+    problems += [_unknown(f"{VARIABLE}{name.upper()}", name, names) for name in variables if name not in names]
+    texts = {names[name]: (value, f"{VARIABLE}{name.upper()}") for name, value in variables.items() if name in names}
+    texts |= {
+        names[name.casefold()]: (value, f"--param {name}") for name, value in given.items() if name.casefold() in names
+    }
+    values: dict[str, Any] = {}
     for name, (text, source) in texts.items():
-        if hints[name] is Secret:
-            if source.startswith("--param"):
-                advice = f"a secret would be seen in the process list: set the variable {VARIABLE}{name.upper()}"
-                raise ConfigurationError(source, "***", "flag", advice)
-            values[name] = Secret(text)
-            continue
-        values[name] = _value(hints[name], text, source)
+        try:
+            values[name] = _value(name, hints[name], text, source)
+        except ValueError as error:
+            problems.append(str(error))
+    missing = missing_parameters(kind, texts)
+    if missing is not None:
+        problems.append(missing)
+    if problems:
+        raise RunParamsError(pipeline, tuple(problems))
+    if not values:
+        return None
     try:
         return kind(**values)
     except Exception as error:
-        raise ConfigurationError(
-            "--param", ", ".join(texts), "given", f"a {kind.__name__} cannot be made: {error}"
+        raise RunParamsError(
+            pipeline, (f"a {kind.__name__} cannot be made of {', '.join(values)}: {error}",)
         ) from error
 
 
-def _from_flags(flags: Sequence[str]) -> dict[str, str]:
-    given = {}
+def _unknown(shown: str, name: str, names: Mapping[str, str]) -> str:
+    near = suggestion(name.casefold(), names)
+    return f"there is no parameter {shown!r} in this pipeline, which has {', '.join(sorted(names.values()))}.{near}"
+
+
+def _from_flags(flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    given, problems = {}, []
     for flag in flags:
         name, equals, value = flag.partition("=")
-        if not equals or not name:
-            raise ConfigurationError("--param", flag, "flag", "write NAME=VALUE")
-        given[name] = value
-    return given
+        if equals and name:
+            given[name] = value
+        else:
+            problems.append(f"--param {flag}: write NAME=VALUE")
+    return given, problems
 
 
-def _value(kind: Any, text: str, source: str) -> Any:
-    """Read a text as a value of the declared type: as it is, or as JSON for lists and records."""
+def _value(name: str, kind: Any, text: str, source: str) -> Any:
+    """Read a text as a value of the declared type: as it is, or as JSON for lists and records.
+
+    Raises:
+        ValueError: It is none, or a secret as a flag; the text says what to write.
+    """
+    if kind is Secret:
+        if source.startswith("--param"):
+            raise ValueError(
+                f"{source} is a secret, which would be seen in the process list: set the variable {VARIABLE}{name.upper()}"
+            )
+        return Secret(text)
     try:
         return msgspec.convert(text, kind, strict=False)
-    except msgspec.ValidationError as first:
+    except msgspec.ValidationError:
         try:
             return msgspec.json.decode(text.encode(), type=kind)
         except (msgspec.MsgspecError, TypeError):
-            raise ConfigurationError(
-                source, text, "given", f"it is no {getattr(kind, '__name__', kind)}: {first}"
-            ) from None
+            wanted = getattr(kind, "__name__", str(kind))
+            raise ValueError(f"{source} is {text}, which is no {wanted}: write {name}={placeholder(kind)}") from None

@@ -61,7 +61,7 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
     for warning in unknown_variables(os.environ):
         say(f"warning: {warning}")
     return RunRequest(
-        params=params_of(program.params_type, given.get("params", ()), os.environ),
+        params=params_of(pipeline.name, program.params_type, given.get("params", ()), os.environ),
         options=options_of(chosen, program.options),
         earlier="resume" if given.get("resume") else "fresh" if given.get("fresh") else None,
         failed="retry" if given.get("retry_failed") else "keep" if given.get("keep_failed") else None,

@@ -138,7 +138,7 @@ def choose(
     for key in table:
         if key not in known:
             advice = f"no setting of [tool.towline] has this name.{suggestion(key, known)}"
-            raise ConfigurationError(key, table[key], table_file, advice.rstrip("."))
+            raise ConfigurationError(key, table[key], table_file, advice)
     defaults = Options()
     chosen = []
     for setting in SETTINGS:
@@ -182,10 +182,12 @@ def project_table(start: Path) -> tuple[dict[str, Any], str]:
             continue
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("towline", {})
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(
-                "pyproject.toml", str(file), "the project", f"it cannot be read: {error}"
+                "[tool.towline]", "not known", str(file), f"the file cannot be read: {error}"
             ) from error
+        if not isinstance(table, dict):
+            raise ConfigurationError("[tool.towline]", table, str(file), "it takes a table of settings")
         return dict(table), f"{file} [tool.towline]"
     return {}, "pyproject.toml"
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CancelError,
         ConfigurationError,
         NothingHereError,
+        RunParamsError,
         UnknownNameError,
     )
     from towline.errors.coordination import (
@@ -128,7 +129,7 @@ _HOMES = {
     "artifacts": "ArtifactCorruptError ArtifactError ArtifactMissingError ArtifactPackError ArtifactTooLargeError "
     "UnsafeArchiveError",
     "commands": "CommandFailedError CommandNotFoundError CommandTimeoutError UnsafeArgumentError",
-    "configuration": "AmbiguousNameError CancelError ConfigurationError NothingHereError UnknownNameError",
+    "configuration": "AmbiguousNameError CancelError ConfigurationError NothingHereError RunParamsError UnknownNameError",
     "coordination": (
         "BackendContractError CoordinationError CoordinatorClosedError CoordinatorLostError LeaseLostError "
         "MasterAliveError MasterLostError MasterReplacedError ProgramMismatchError RecordRefusedError "
@@ -229,6 +230,7 @@ __all__ = [
     "ResultTypeError",
     "RetryableKernelError",
     "RunIdUsedError",
+    "RunParamsError",
     "RunUnknownError",
     "SchedulerStuckError",
     "SchemaTooNewError",

@@ -10,7 +10,8 @@ from towline.errors.root import TowlineError
 class ConfigurationError(TowlineError):
     """A setting has a value that cannot work, alone or together with another.
 
-    ``source`` says where the value came from: a flag, a variable, a file, ``given`` for an argument.
+    ``source`` says where the value came from: a flag, a variable, a file, ``given`` for an argument. ``value`` is
+    ``None`` where one is missing.
     """
 
     exit_code: ClassVar[int] = 2
@@ -20,7 +21,27 @@ class ConfigurationError(TowlineError):
         self.setting, self.value, self.source, self.advice = setting, value, source, advice
 
     def __str__(self) -> str:
-        return f"{self.setting} is {self.value} ({self.source}), which cannot be used: {self.advice}."
+        end = "" if self.advice.endswith(("?", ".")) else "."
+        if self.value is None:
+            return f"{self.setting} is not given ({self.source}): {self.advice}{end}"
+        return f"{self.setting} is {self.value} ({self.source}), which cannot be used: {self.advice}{end}"
+
+
+class RunParamsError(TowlineError):
+    """Parameters of a run that cannot be used: unknown, of the wrong form, or missing; all of them together."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, pipeline: str, problems: tuple[str, ...]) -> None:
+        super().__init__(pipeline, problems)
+        self.pipeline, self.problems = pipeline, problems
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            problem = self.problems[0]
+            return f"{self.pipeline} cannot run with these parameters: {problem}{'' if problem.endswith(('?', '.')) else '.'}"
+        lines = "".join(f"\n  {number}. {problem}" for number, problem in enumerate(self.problems, 1))
+        return f"{self.pipeline} cannot run with these parameters; {len(self.problems)} things to repair:{lines}"
 
 
 class UnknownNameError(TowlineError):

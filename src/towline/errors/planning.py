@@ -11,6 +11,10 @@ SHOWN = 20
 """Problems, names or tasks that one text lists; the fields hold all of them."""
 
 
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
 class PlanBuildError(DeclarationError):
     """What was declared gives no plan; holds every problem that was found (PLAN-04)."""
 
@@ -123,8 +127,8 @@ class UnfinishedPlanError(TowlineError):
 
     def __str__(self) -> str:
         return (
-            f"the earlier plan is not finished: {self.tasks_left} tasks are left and {self.cursors_moved} cursors have "
-            f"moved. Nothing ran: go on with --resume, or drop that work with --fresh."
+            f"the earlier plan is not finished: {_counted(self.tasks_left, 'task is', 'tasks are')} left and "
+            f"{_counted(self.cursors_moved, 'cursor has', 'cursors have')} moved. Nothing ran: go on with --resume, or drop that work with --fresh."
         )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from towline.execution.values import ResultDocument, encode_document
 from towline.modules.outcomes import Cancelled, Failed, Finding, Outcome, Skipped, Succeeded, TimedOut
 from towline.planning.records import StateRecord, TaskError
+from towline.serialization.frames import last_own_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,8 +179,7 @@ class EndedTasks:
 
     def _shown(self, error: ErrorRecord) -> TaskError:
         text = self._mask(error.text)[:TEXT_LIMIT]
-        lines = [line.strip() for line in error.traceback.splitlines() if line.lstrip().startswith("File ")]
-        return TaskError(error.type_name, text, lines[-1] if lines else None)
+        return TaskError(error.type_name, text, last_own_frame(error.traceback))
 
     def settled(self, state: TaskState, facts: dict[str, Any], *, ignored: bool = False) -> Outcome[Any]:
         """Make the outcome of a task that ends without a body."""

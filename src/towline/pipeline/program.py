@@ -57,7 +57,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return the parameters of a run: those given, else the defaults of the declared type.
 
         Raises:
-            DeclarationError: They are of another type, or one has no default and no value.
+            DeclarationError: They are of another type.
+            RunParamsError: One has no default and no value.
         """
         kind = self.params_type
         if kind is None:
@@ -68,7 +69,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             try:
                 return kind()
             except Exception as error:
-                raise DeclarationError(self.name, "params", "nothing", f"a {kind.__name__}: {error}") from error
+                from towline.errors.configuration import RunParamsError
+                from towline.modules.parameters import missing_parameters
+
+                problem = missing_parameters(kind) or f"a {kind.__name__} cannot be made without values: {error}"
+                raise RunParamsError(self.name, (problem,)) from error
         if not isinstance(given, kind):
             raise DeclarationError(self.name, "params", given, f"a {kind.__name__}")
         return given

@@ -137,7 +137,10 @@ def _with_plan(found: Found, plan: PlanDocument, wanted: Wanted) -> Decision:
         return Decision(action="reconcile", words=words)
     if left:
         done = sum(1 for task in plan.tasks if not task.join) - left
-        return Decision(action="resume", words=f"resuming: {why}; {left} tasks left, {done} kept{_torn(found)}")
+        return Decision(
+            action="resume",
+            words=f"resuming: {why}; {left} {'task' if left == 1 else 'tasks'} left, {done} kept{_torn(found)}",
+        )
     if has_failure(plan.tasks):
         return Decision(action="nothing", words=f"resuming: {why}; only kept failures are left", exit_code=1)
     return Decision(action="nothing", words=f"resuming: {why}; nothing is left to run")

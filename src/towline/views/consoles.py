@@ -49,7 +49,7 @@ class Console(Protocol):
         ...
 
     def finish(self, report: RunReport, next_steps: Sequence[str] = ()) -> None:
-        """Write the end of the run, and as its last lines how to go on."""
+        """Write the end of the run, with lines that say how to go on."""
         ...
 
 

@@ -38,16 +38,17 @@ def final_lines(
     """Write the end of a run for people: the table is at most ``width`` columns wide.
 
     ``with_log``: repeat the last lines that the root failure wrote; not where they stand just above.
-    ``next_steps``: the last lines, which say how to go on. ``every_task``: list those of a large run too that simply succeeded.
+    ``next_steps``: lines that say how to go on. ``every_task``: list those of a large run too that simply succeeded.
     """
     lines = ["", *_table(report, width, every_task=every_task), ""]
     lines += _failures(report, width, with_log=with_log)
     lines += _blocked(report, width)
     lines += [f"warning: {warning}" for warning in report.warnings]
+    lines += next_steps
     lines.append(_verdict(report))
     if report.path:
         lines.append(f"report: {report.path}")
-    return [*lines, *next_steps]
+    return lines
 
 
 def _table(report: RunReport, width: int, *, every_task: bool) -> list[str]:
@@ -167,11 +168,13 @@ def _quoted(task: str) -> str:
 
 def own_lines(traceback: str) -> Iterable[str]:
     """Keep the frames of a traceback that are the user's own, at most 20 lines (REP-07)."""
+    from towline.serialization.frames import is_own_frame  # most runs have no failure to show
+
     kept: list[str] = []
     skipping = False
     for line in traceback.splitlines():
         if line.startswith("  File "):
-            skipping = "/towline/" in line or "\\towline\\" in line or "<frozen" in line
+            skipping = not is_own_frame(line)
         elif not line.startswith(" "):
             skipping = line.startswith("Traceback")
         if not skipping:
