@@ -59,6 +59,10 @@ class ArtifactStore(Protocol):
         """Drop what only this run needs; shared bytes stay."""
         ...
 
+    async def keep_run(self, run_id: str) -> None:
+        """Keep what was put for a run until this call is cancelled; returns at once where nothing is ever forgotten."""
+        return
+
     async def local_path(self, digest: str) -> Path | None:
         """Return a file of this host that holds the bytes, to be read only; ``None`` if there is no such file."""
         return None

@@ -85,7 +85,3 @@ class RemoteEngine(Engine):
         if task is None:
             self._stop_asked = True
         super().ask_stop(reason, always_run_too=always_run_too, task=task)
-
-    def break_down(self, error: Exception) -> None:
-        """End the run with an error from outside: mastership or coordinator are lost (DIST-56)."""
-        self._break_down(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from towline.clock import Clock, SystemClock, SystemExitDoor, moment
+from towline.errors.state import OwnershipLostError
 from towline.events.log import EventLog
 from towline.execution.abandoned import AbandonedBodies
 from towline.execution.attempts import Attempts
@@ -175,7 +176,7 @@ class Session:
             open_offload=OffloadOpener(options, os.environ, self.engine.show) if self.runs_bodies else None,
         )
         self.doors = doors
-        artifacts = artifact_store(self.program, self.request, self.opened.store)
+        artifacts = self.artifacts = artifact_store(self.program, self.request, self.opened.store)
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
         surroundings = Surroundings(
             doors=doors,
@@ -296,7 +297,12 @@ class Session:
             if signals is not None:
                 signals.install()
             watchdog.start()
-            status = await self._drive()
+            beside = [self._loop.create_task(work) for work in (self._keep_artifacts(), self._watch_ownership())]
+            try:
+                status = await self._drive()
+            finally:
+                for one in beside:
+                    one.cancel()
             await self._see_trees_gone()  # while signals are heard: a second one shortens this too
         finally:
             watchdog.stop()
@@ -305,6 +311,23 @@ class Session:
             self.output.uninstall()
         self.output.drain()
         return status
+
+    async def _keep_artifacts(self) -> None:
+        """Keep what this run has stored for as long as it runs, where a store forgets (ART-15)."""
+        await self.artifacts.keep_run(self.run_id)
+
+    async def _watch_ownership(self) -> None:
+        """End the run when the plan is no longer ours: others may go on with it (STATE-10)."""
+        ownership = self.opened.ownership
+        await ownership.wait_for_loss()
+        try:
+            ownership.check()
+        except OwnershipLostError as error:
+            self.state_is_lost(error)
+
+    def state_is_lost(self, error: Exception) -> None:
+        """Cancel everything and end with this error."""
+        self.engine.break_down(error)
 
     def _retrying(self, run: TaskRun, outcome: Outcome[Any], pause_s: float) -> None:
         self.retry_count += 1

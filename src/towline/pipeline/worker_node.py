@@ -33,6 +33,7 @@ from towline.execution.values import Values
 from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.pipeline.caching import open_cache
+from towline.pipeline.large_values import by_reference, is_large, with_value
 from towline.pipeline.offloading import OffloadOpener
 from towline.pipeline.program import kinds_of, node_pools_of, rules_of, secrets_of
 from towline.pipeline.stores import artifact_store
@@ -95,6 +96,7 @@ class WorkerNode:
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._stops: dict[str, str] = {}
         self._fetched: dict[str, asyncio.Future[OutcomeRecord]] = {}
+        self._sending: set[asyncio.Task[None]] = set()
         self._own: dict[str, OutcomeRecord] = {}
         self.commands: dict[str, int] = {}
         self.masker = Masker()
@@ -137,7 +139,7 @@ class WorkerNode:
             open_offload=OffloadOpener(options, os.environ, self.show),
         )
         stopper = Stopper(self._deadlines, options.cancel_grace_s, lambda run: runner.abandon(run))
-        artifacts = artifact_store(self._program, self._request, store)
+        artifacts = self.artifacts = artifact_store(self._program, self._request, store)
         surroundings = Surroundings(
             doors=doors,
             built=self._built,
@@ -316,11 +318,11 @@ class WorkerNode:
         async def nothing() -> None:
             return None
 
-        own = self._own.get(task_id)
-        if own is not None:
-            return own
-        wait = partial(self._coordinator.wait_for_outcome, task_id)
-        return await ride_out(wait, limit_s=self._request.distributed.master_timeout_s, then=nothing)
+        record = self._own.get(task_id)
+        if record is None:
+            wait = partial(self._coordinator.wait_for_outcome, task_id)
+            record = await ride_out(wait, limit_s=self._request.distributed.master_timeout_s, then=nothing)
+        return await with_value(record, self.artifacts)
 
     def _place_of(
         self, task_id: str, module: str, key: str | None, parent: str | None, item: int | None, item_digest: str | None
@@ -358,7 +360,17 @@ class WorkerNode:
         if run.commands:
             self.commands[run.row.id] = self.commands.get(run.row.id, 0) + run.commands
         lease, ended = self._leases.pop(run.row.id)
-        ended(record_of_outcome(outcome, lease.ref, run.payload, self._clock.now()))
+        record = record_of_outcome(outcome, lease.ref, run.payload, self._clock.now())
+        if is_large(run.payload):
+            sending = self._loop.create_task(self._end_large(record, ended), name=f"towline-value-{run.row.id}")
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+        else:
+            ended(record)
+
+    async def _end_large(self, record: OutcomeRecord, ended: Callable[[OutcomeRecord], None]) -> None:
+        """Store a large value first; the lease is held meanwhile (COORD-C57)."""
+        ended(await by_reference(record, self.artifacts, self._run_id))
 
     def freed(self, run: TaskRun) -> None:
         """An abandoned body has ended at last."""
@@ -394,6 +406,8 @@ class WorkerNode:
         self._threads.close()
         for fetching in self._fetched.values():
             fetching.cancel()
+        for sending in self._sending:
+            sending.cancel()
 
 
 class _UnknownTaskError(TowlineError):
