@@ -53,7 +53,7 @@ async def simulate(runtime: Runtime, n: int, steps: int = 1_000, *, shared: bool
     bands = [runtime.state(part, name=f"band {i}", shared=shared) for i, part in enumerate(parts)]
     firsts = [runtime.state(part[0], name=f"first row {i}", shared=shared) for i, part in enumerate(parts)]
     lasts = [runtime.state(part[-1], name=f"last row {i}", shared=shared) for i, part in enumerate(parts)]
-    border = runtime.zeros(n, float, name="border", shared=shared)
+    border = runtime.zeros(n, np.float64, name="border", shared=shared)
     graph = runtime.graph("heat")
     for _ in range(steps):
         for i, band in enumerate(bands):
