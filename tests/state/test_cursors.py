@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from state.envs import PLAN_ID, DirectoryStoreEnv, MemoryStoreEnv, SqlCursorEnv, StoreCursorEnv
 from state.scenarios import import_items
 from towline.errors import CursorCorruptError, CursorOrderError, StateUnsupportedError, TargetPlanError
-from towline.errors.state import LeaseLostError
+from towline.errors.state import LeaseLostError, SchemaTooNewError
 from towline.state import ABSENT, ANYTHING, Fence
 from towline.state.cursor import CursorProgress
 from towline.state.cursors import Batch, CursorStore, SyncCursor
@@ -238,6 +239,46 @@ def test_a_damaged_cursor_fails_the_task_and_is_kept(data: bytes) -> None:
         entry = await store.read("cursors/t.json")
         assert entry is not None
         assert entry.data == data
+
+    asyncio.run(main())
+
+
+@clause("CUR-13")
+def test_a_flipped_bit_in_a_cursor_is_seen() -> None:
+    """A place that is wrong by one digit passes over a thousand items, and nobody ever notices."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        cursor = await _open(store)
+        async for batch in cursor.batches(range(1_000, 1_006), size=2):
+            await cursor.commit(batch)
+        await cursor.close()
+        whole = bytes(store.documents["cursors/t.json"])
+        seen = 0
+        for place in range(len(whole)):
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            store.documents["cursors/t.json"] = changed
+            try:
+                again = await _open(store, epoch=2)
+            except (CursorCorruptError, SchemaTooNewError, LeaseLostError):
+                seen += 1
+            else:
+                assert again.position == 1_005, changed  # what was hit is the name of the checksum itself
+        assert seen > len(whole) - 10
+
+    asyncio.run(main())
+
+
+@clause("CUR-13")
+def test_a_cursor_without_a_checksum_is_taken() -> None:
+    """An older Towline wrote none, and an operator may move a place by hand."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        document = {"schema": 1, "task": "t", "plan_id": PLAN_ID, "epoch": 1, "key": 4}
+        await store.write("cursors/t.json", msgspec.json.encode(document), ABSENT)
+        assert (await _open(store, epoch=2)).position == 4
 
     asyncio.run(main())
 

@@ -168,8 +168,12 @@ def test_a_damaged_step_fails_the_task() -> None:
     async def main() -> None:
         store = MemoryStore()
         await store.write("steps/t/a.json", b'{"schema":1,', ABSENT)
-        with pytest.raises(CursorCorruptError, match=r"steps/t/a\.json"):
+        with pytest.raises(CursorCorruptError, match=r"steps/t/a\.json.*that step runs again"):
             await once(steps_of(store), "a", lambda: 1)
+        await once(steps_of(store), "b", lambda: 1_000)
+        store.documents["steps/t/b.json"] = store.documents["steps/t/b.json"].replace(b"1000", b"1001")
+        with pytest.raises(CursorCorruptError, match=r"steps/t/b\.json.*checksum"):
+            await once(steps_of(store, epoch=2), "b", lambda: 1)
 
     asyncio.run(main())
 

@@ -419,7 +419,7 @@ def test_nothing_is_written_where_the_folder_was_removed(is_owner: bool, tmp_pat
         with pytest.raises(StateLostError, match="gone"):
             await store.append("runs/r/events.jsonl", b"{}\n", Fence(1))
         for _ in range(2):
-            with pytest.raises(OwnershipLostError, match="no longer owns.*gone"):
+            with pytest.raises(OwnershipLostError, match=r"no longer owns.*gone"):
                 plan.append([record(2)])
         await plan.close()
         await store.close()

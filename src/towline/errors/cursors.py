@@ -43,10 +43,8 @@ class CursorCorruptError(TowlineError):
         self.task_id, self.file, self.detail = task_id, file, detail
 
     def __str__(self) -> str:
-        return (
-            f"{self.file} of {self.task_id!r} cannot be used: {self.detail}. "
-            "Restore it, or remove it: then the task starts at its first item."
-        )
+        then = "that step runs again" if self.file.startswith("steps/") else "the task starts at its first item"
+        return f"{self.file} of {self.task_id!r} cannot be used: {self.detail}. Restore it, or remove it: then {then}."
 
 
 class TargetPlanError(LeaseLostError):

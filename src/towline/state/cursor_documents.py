@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -91,16 +93,28 @@ class StepDocument(msgspec.Struct, kw_only=True):
 
 D = TypeVar("D", CursorDocument, StepDocument)
 
-encode_document = msgspec.json.Encoder().encode
+encode_skip = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
+
+_CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
+
+
+def encode_document(document: CursorDocument | StepDocument) -> bytes:
+    """Write a cursor or step; its last field, ``crc``, is the CRC-32 of the document without it."""
+    body = _encode(document)
+    return b'%s,"crc":"%08x"}' % (body[:-1], crc32(body))
 
 
 def decode_document(data: bytes, kind: type[D], task_id: str, file: str) -> D:
-    """Read a cursor or step.
+    """Read a cursor or step; one without ``crc``, of an older Towline or edited by hand, is taken as it is.
 
     Raises:
-        CursorCorruptError: It is not one (CUR-13).
+        CursorCorruptError: It is not one, or has another checksum than it says (CUR-13).
         SchemaTooNewError: A newer Towline wrote it.
     """
+    checked = _CRC.search(data)
+    if checked is not None and crc32(data[: checked.start()] + b"}") != int(checked[1], 16):
+        raise CursorCorruptError(task_id, file, "its checksum does not match (after an edit by hand, remove crc)")
     try:
         document = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from towline.clock import moment
 from towline.errors.cursors import CursorOrderError
 from towline.errors.state import LeaseLostError, VersionConflictError
-from towline.state.cursor_documents import CursorDocument, SkipRecord, decode_document, encode_document
+from towline.state.cursor_documents import CursorDocument, SkipRecord, decode_document, encode_document, encode_skip
 from towline.state.cursor_fence import take_fence
 from towline.state.cursor_keys import is_after, shown
 from towline.state.keys import cursor_key, skips_key
@@ -75,7 +75,7 @@ class StoreHome:
 
     async def record_skip(self, record: SkipRecord) -> None:
         """Add a skip record. Raises ``LeaseLostError``."""
-        await finish(self._store.append(skips_key(self._task_id), encode_document(record) + b"\n", self._fence))
+        await finish(self._store.append(skips_key(self._task_id), encode_skip(record) + b"\n", self._fence))
 
     async def forget_skips(self) -> None:
         """Remove the skip records of a query that no longer counts."""
