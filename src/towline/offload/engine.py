@@ -68,6 +68,7 @@ class Engine:
     def attach(self, core: MasterCore) -> None:
         """Let a master core place calls on workers."""
         self.core = core
+        core.listeners = self.listeners
         self.links = Links(core, self.timers.time, self.changed)
         self.scheduler.remote = core
         self.scheduler.table.before_copy = self._before_copy

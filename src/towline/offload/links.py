@@ -113,6 +113,11 @@ class Outbox:
                 return frame, parts
         return None
 
+    @property
+    def holds_bulk(self) -> bool:
+        """Whether a bulk frame waits."""
+        return bool(self._lanes[BULK])
+
     def left(self, frame: Frame) -> bool:
         """Count a frame as sent; True if its owner wants to know."""
         self.queued_bytes -= frame.body_bytes

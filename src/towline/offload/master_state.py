@@ -16,6 +16,7 @@ from towline.offload.probing import Prober
 from towline.offload.records import CallNumber, OffloadEvent, WorkerView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from towline.offload.arrays import Array
@@ -66,6 +67,8 @@ class MasterState:
         self.resent_results = 0
         self.bytes_sent = self.bytes_received = 0
         self.cache_hits = self.cache_misses = 0
+        self.listeners: Sequence[object] | None = None
+        """Who hears of events, if whoever carries them out has said so; nobody is told what nobody hears."""
 
     def take(self) -> list[Action]:
         """Return what is to be done, and forget it."""
@@ -110,6 +113,8 @@ class MasterState:
         detail: dict[str, object] | None = None,
         call: Call | None = None,
     ) -> None:
+        if self.listeners is not None and not self.listeners and kind != "warning":
+            return  # two events per call would cost a tenth of it
         event = OffloadEvent(
             at=now, kind=kind, worker=session.worker if session is not None else None,
             session=session.number if session is not None else None,

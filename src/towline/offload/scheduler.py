@@ -166,10 +166,9 @@ class Scheduler:
                 continue
             call.phase = Phase.READY
             decline = self.remote.offer(call, now)
-            if decline is None:
-                continue
-            call.decline, call.phase = decline, phase
-            refused.append(entry)
+            if decline is not None:
+                call.decline, call.phase = decline, phase
+                refused.append(entry)
             if not self.remote.has_room:
                 break
         for entry in refused:

@@ -196,7 +196,7 @@ class TcpLink:
         self._outbox.put(frame)
         if not self._flush_asked and not self._writing:
             self._flush_asked = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_soon)
 
     def detach(self, pin: int) -> None:
         """Copy what is queued of one buffer, the frames that are half sent too."""
@@ -246,6 +246,13 @@ class TcpLink:
                 return
             if count < into.nbytes and count < 65_536:
                 return  # the socket is dry: save the call that would say so
+
+    def _flush_soon(self) -> None:
+        """Control frames alone wait one more turn, for the bulk ones that often follow them: one system call for both."""
+        if self._outbox.holds_bulk:
+            self._flush()
+        else:
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_asked = False

@@ -1,4 +1,7 @@
-"""Kernels in threads of this process: a fixed set, fed by one queue, that wakes the loop once per batch (OFF-112, OFF-113)."""
+"""Kernels in threads of this process: a fixed set, fed by one queue, that wakes the loop once per batch (OFF-112, OFF-113).
+
+Kernels that have proven to be shorter than the way to a thread and back run in the loop, between two of its turns.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from towline.clock import SystemClock
 from towline.offload.messages import ErrorReport
+from towline.offload.quick import QuickKernels
 from towline.offload.work import Work, run_here
 
 if TYPE_CHECKING:
@@ -18,8 +22,12 @@ if TYPE_CHECKING:
     from towline.offload.arrays import Array
 
 
+TURN_S = 0.002
+"""How long quick kernels may hold one turn of the loop."""
+
+
 class ThreadRunner:
-    """Runs work in up to ``count`` threads, in the order in which it was started.
+    """Runs work in up to ``count`` threads, in the order in which it was started; quick kernels overtake.
 
     Work may be queued beyond the number of threads. A run that passes its limit is given up: its thread
     cannot be killed, so its slot is gone, which ``on_slot_lost`` is told.
@@ -30,6 +38,9 @@ class ThreadRunner:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._done: deque[tuple[Work, list[Array] | ErrorReport, float]] = deque()
         self._started: dict[int, tuple[Work, float]] = {}
+        self._quick = QuickKernels()
+        self._here: deque[Work] = deque()
+        self._here_asked = False
         self._threads = 0
         self._waiting = 0
         self._woken = False
@@ -37,6 +48,10 @@ class ThreadRunner:
 
     def start(self, work: Work) -> None:
         """Queue a run."""
+        if self._quick.is_quick(work):
+            self._here.append(work)
+            self._ask_here()
+            return
         self._waiting += 1
         if self._threads < self._count and self._waiting > 0:
             self._threads += 1
@@ -52,8 +67,31 @@ class ThreadRunner:
     def close(self) -> None:
         """Let the threads end when they are idle; what they still bring is dropped."""
         self._closed = True
+        self._here.clear()
         for _ in range(self._threads):
             self._queue.put(None)
+
+    def _ask_here(self) -> None:
+        if not self._here_asked:
+            self._here_asked = True
+            self._loop.call_soon(self._run_here)
+
+    def _run_here(self) -> None:
+        """Run quick kernels; those that their results let start are among them, as long as the turn lasts."""
+        clock = SystemClock.monotonic
+        turn_began = clock()
+        while self._here and not self._closed:
+            work = self._here.popleft()
+            began = clock()
+            outcome = run_here(work)
+            ended = clock()
+            self._quick.observe(work, ended - began, in_loop=True)
+            self._tell(work, outcome, ended - began)
+            if ended - turn_began > TURN_S:
+                break
+        self._here_asked = False
+        if self._here:
+            self._ask_here()
 
     def _serve(self) -> None:
         clock, queue, done, started = SystemClock.monotonic, self._queue, self._done, self._started
@@ -82,11 +120,15 @@ class ThreadRunner:
             self._waiting -= 1
             if work.settled or self._closed:
                 continue
-            work.settled = True
-            if isinstance(outcome, ErrorReport):
-                work.on_failed(outcome, seconds)
-            else:
-                work.on_done(outcome, seconds)
+            self._quick.observe(work, seconds, in_loop=False)
+            self._tell(work, outcome, seconds)
+
+    def _tell(self, work: Work, outcome: list[Array] | ErrorReport, seconds: float) -> None:
+        work.settled = True
+        if isinstance(outcome, ErrorReport):
+            work.on_failed(outcome, seconds)
+        else:
+            work.on_done(outcome, seconds)
 
     def _check_limit(self, work: Work) -> None:
         if work.settled or self._closed:

@@ -394,7 +394,7 @@ class WorkerCore(Inputs):
             self._drop(bond, known, now)
         if bond.phase == "draining" or self.draining:
             return "draining"
-        if self.held_jobs >= self.options.jobs_here and message.kid:
+        if self.held_jobs >= self.max_jobs and message.kid:
             return "full"
         return "accepted"
 

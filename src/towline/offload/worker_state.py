@@ -38,7 +38,7 @@ class WorkerState:
         limit = options.cache_bytes or min(mem_total // 4, 4 << 30) or 1 << 30
         self.cache = CopyCache(limit)
         self.bonds: dict[int, Bond] = {}
-        self.slots = options.slots_here
+        self.slots, self.max_jobs = options.slots_here, options.jobs_here
         self._boots = 0
         self._next_transfer = 1
         self._running: set[int] = set()
