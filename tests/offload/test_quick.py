@@ -65,6 +65,20 @@ def test_a_slow_run_in_the_loop_costs_its_place_there() -> None:
     assert quick.is_quick(work())
 
 
+def test_a_busy_machine_is_forgiven() -> None:
+    """A run that the system interrupted looks slow; without an end to the doubling the loop would be lost for ever."""
+    quick = proven()
+    quick.observe(work(), 1.0, in_loop=True)
+    for _ in range(4 * PROVEN_RUNS):
+        quick.observe(work(), QUICK_S / 2, in_loop=True)
+
+    quick.observe(work(), 1.0, in_loop=True)
+    for _ in range(2 * PROVEN_RUNS):
+        quick.observe(work(), QUICK_S / 2, in_loop=False)
+
+    assert quick.is_quick(work())
+
+
 def test_what_always_changes_is_forgotten() -> None:
     """A parameter that is another one in every call must not let the memory grow."""
     quick = QuickKernels()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 QUICK_S = 100e-6
 """About what it costs to wake a thread, and the loop when it is done."""
 PROVEN_RUNS = 16
-"""So many quick runs in a row are asked for; twice as many after each run in the loop that was not quick."""
+"""So many quick runs in a row are asked for; twice as many after a run in the loop that was not quick."""
 QUICK_BYTES = 64 * 1024
 REMEMBERED = 256
 
@@ -20,7 +20,8 @@ class QuickKernels:
     """Remembers, by kernel and parameters, how many of the latest runs in a row were quick.
 
     A kernel that took its time in the loop has kept an agent from answering for that long, so each such run
-    doubles what it must prove. Forgotten, oldest first, beyond 256 entries: a parameter that always changes
+    doubles what it must prove; a machine that was busy looks the same, so twice that many quick runs halve it
+    again. Forgotten, oldest first, beyond 256 entries: a parameter that always changes
     proves nothing.
     """
 
@@ -44,7 +45,9 @@ class QuickKernels:
         runs, needed = self._known.get(key, (0, PROVEN_RUNS))
         if seconds > QUICK_S:
             self._known[key] = (0, needed * 2 if in_loop else needed)
-        elif runs < needed:
+        elif runs + 1 >= 2 * needed and needed > PROVEN_RUNS:
+            self._known[key] = (needed // 2, needed // 2)
+        else:
             self._known[key] = (runs + 1, needed)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
