@@ -271,3 +271,96 @@ def test_a_failed_command_of_a_sync_body_shows_the_line_that_called_it(shell: Sh
     assert 'ctx.run("false")' in out
     assert "concurrent" not in out
     assert "needs.py" in next(line for line in why.splitlines() if line.startswith("  at File"))
+
+
+PLANNED = """
+from towline import Pipeline, SyncContext, module, result_of
+
+@module
+def load(ctx: SyncContext) -> list[str]:
+    return ["x", "y"]
+
+@module(each=result_of(load))
+def pack(ctx: SyncContext, item: str) -> str:
+    return item
+
+@module
+def ship(ctx: SyncContext, packed: list[str] = result_of(pack)) -> None: ...
+
+@module(run_if=lambda ctx: True)
+def maybe(ctx: SyncContext, _: None = result_of(ship)) -> None: ...
+
+@module
+def tell(ctx: SyncContext, _: None = result_of(maybe)) -> None: ...
+
+pipeline = Pipeline("planned", [tell])
+"""
+
+
+@clause("PLAN-11")
+def test_what_waits_for_items_runs_and_only_its_count_is_unknown(shell: Shell) -> None:
+    """A plan that calls everything unknown says nothing."""
+    shell.write("planned.py", PLANNED)
+    plan = shell.run("plan", "planned.py").out
+    decided = {words[1]: words[2] for words in map(str.split, plan.splitlines()[3:]) if words[0].isdigit()}
+    assert decided == {"load": "run", "pack": "run", "ship": "run", "maybe": "unknown", "tell": "unknown"}
+    assert "one for each item of load; their count is unknown" in plan
+
+
+MOVED = """
+import os
+from dataclasses import dataclass
+from towline import Pipeline, SyncContext, module, result_of
+
+@dataclass
+class Wanted:
+    size: int = 1
+
+@module
+def load(ctx: SyncContext) -> int:
+    return 1
+
+@module
+def pack(ctx: SyncContext, one: int = result_of(load)) -> None:
+    if not os.path.exists("go"):
+        os.kill(os.getpid(), 9)
+
+pipeline = Pipeline("moved", [pack], params=Wanted)
+"""
+
+
+@clause("PLAN-11")
+def test_plan_looks_also_where_a_run_would_be_refused(shell: Shell) -> None:
+    """It changes nothing, so there is nothing to refuse: it says what the run would say."""
+    shell.write("moved.py", MOVED)
+    shell.run("run", "moved.py", code=-9)
+
+    plan = shell.run("plan", "moved.py", "-p", "size=2").out
+    data = shell.run("plan", "moved.py", "-p", "size=2", "--json").json()
+
+    assert plan.startswith("a run would be refused: the plan was made with other parameters; changed: size.")
+    assert "moved: 2 tasks in 2 tiers (2 run)" in plan
+    assert data["refused"].startswith("the plan was made with other parameters")
+    shell.run("run", "moved.py", "-p", "size=2", code=2)
+
+
+@clause("PLAN-35")
+def test_changed_code_is_said_to_be_kept_and_counts_agree(shell: Shell) -> None:
+    """ "code changed" reads as "will run again", which it does not."""
+    shell.write("moved.py", MOVED)
+    shell.run("run", "moved.py", code=-9)
+    shell.write("go", "")
+    shell.write(
+        "moved.py",
+        MOVED.replace("return 1", "return 1 + 0")
+        .replace("[pack]", "[pack, more]")
+        .replace("pipeline =", "@module\ndef more(ctx: SyncContext) -> None: ...\n\npipeline ="),
+    )
+
+    plan = shell.run("plan", "moved.py", "--resume").out
+    run = shell.run("run", "moved.py", "--resume").out
+
+    for shown in (plan, run):
+        assert "code changed: load (kept; to run them again, give their modules another version=)" in shown
+    assert "moved: 3 tasks in 2 tiers (1 kept, 2 run)" in plan
+    assert "kept: 1 task\n" in plan

@@ -322,4 +322,4 @@ def test_what_a_resume_does_with_each_task_is_on_the_screen() -> None:
         "reconciled", 0, changed=["a"], changed_count=1, stale=["b", "c"], stale_count=1200, kept=["d"], kept_count=7
     )
 
-    assert shown(scene) == ["changed: a", "stale: b, c and 1,198 more", "kept: 7 tasks"]
+    assert shown(scene) == ["changed: a", "stale: b, c and 1,198 more", "unchanged: 7 tasks"]

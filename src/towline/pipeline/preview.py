@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from towline.clock import SystemClock
 from towline.errors.planning import PlanBuildError
 from towline.errors.root import TowlineError
+from towline.errors.state import StateError
 from towline.execution.forecast import forecast
 from towline.execution.node import Node, known_skips
 from towline.modules.outcomes import Reason
@@ -40,13 +41,15 @@ if TYPE_CHECKING:
 async def preview(program: Program, request: RunRequest) -> Plan:
     """Plan what a run with this request would do.
 
+    A start that would be refused for what lies in the state is shown too, as a new plan with the refusal.
+
     Raises:
-        TowlineError: What the run itself would be refused with.
+        TowlineError: There is no plan to show: of declarations, parameters or a damaged state.
     """
     params = program.params_for(request.params)
     built = program.build(params, request.options, must_travel=request.options.strict_values)
     node = Node(params, request.workdir or Path.cwd(), os.environ, request.capabilities)
-    rows, reconciled = await _rows(program, request, built)
+    rows, reconciled, refused = await _rows(program, request, built)
     choice = Choice(modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases)
     selection = select(rows, built.specs, built.phases, choice)
     skips = {place: outcome.reason for place, outcome in known_skips(built, node).items() if outcome.reason is not None}
@@ -69,17 +72,21 @@ async def preview(program: Program, request: RunRequest) -> Plan:
         reasons=reasons,
         estimates=estimates,
         reconciled=reconciled,
+        refused=None if refused is None else str(refused),
     )
 
 
 async def _rows(
     program: Program, request: RunRequest, built: BuiltPlan
-) -> tuple[Sequence[PlannedTask], dict[str, tuple[str, ...]]]:
-    """The rows as a start would find or make them, and what became of an earlier plan; the state is only read."""
+) -> tuple[Sequence[PlannedTask], dict[str, tuple[str, ...]], TowlineError | None]:
+    """The rows as a start would find or make them, what became of an earlier plan, and why a run would be refused.
+
+    The state is only read. Of a refused run the rows are those of a new plan.
+    """
     url = state_url(program, request)
     is_folder = request.options.state_store is None and ":" not in url[2:]
     if is_folder and not os.path.exists(url):  # noqa: ASYNC240 - one look at a local folder
-        return built.tasks, {}
+        return built.tasks, {}, None
     store = open_state(program, request, SystemClock())
     try:
         plan_file = PlanFile(store)
@@ -94,18 +101,24 @@ async def _rows(
             option=program.resume,
             failed=request.failed or "default",
         )
-        decision = decide(found, wanted)
         await plan_file.close()
+        try:
+            decision = decide(found, wanted)
+        except StateError:
+            raise
+        except TowlineError as error:  # other parameters, another program, cursors that have moved: a flag is missing
+            return built.tasks, {}, error
     finally:
         await store.close()
     if decision.action == "build" or plan is None:
-        return built.tasks, {}
+        return built.tasks, {}, None
     rows, classes = reconcile(plan.snapshot().tasks, built)
     carried = carry_on(rows, request.failed or "default", found.missing)
     if decision.action != "reconcile" and not carried.reset:
-        return rows, {}
+        return rows, {}, None
     names = ("changed", "stale", "added", "removed", "code_changed", "kept")
-    return rows, {name: tuple(getattr(classes, name)) for name in names} | {"reset": tuple(carried.reset)}
+    classed = {name: tuple(getattr(classes, name)) for name in names} | {"reset": tuple(carried.reset)}
+    return rows, classed, None
 
 
 def _verdicts(
@@ -117,8 +130,8 @@ def _verdicts(
 ) -> tuple[dict[str, Verdict], dict[str, Reason]]:
     """Say of each task what is known before anything runs: kept, skip with its reason, run, or unknown.
 
-    A condition that only a node can answer, and the number of items of an ``each``, are unknown; so is what
-    depends on them by value or order (PLAN-11).
+    A condition that needs a result, or only a node can answer, is unknown; so is what depends on it by value or
+    order (PLAN-11). An ``each`` runs, over however many items there will be.
     """
     verdicts: dict[str, Verdict] = {}
     reasons: dict[str, Reason] = {}
@@ -149,8 +162,7 @@ def _verdicts(
 
 def _is_open(row: PlannedTask, built: BuiltPlan) -> bool:
     settings = built.specs[row.module].settings
-    asked_later = any(callable(condition) for condition in (*settings.run_if, *settings.skip_if))
-    return asked_later or (row.join and row.source_digest is None)
+    return any(callable(condition) for condition in (*settings.run_if, *settings.skip_if))
 
 
 def problems_of(program: Program, request: RunRequest) -> tuple[list[str], list[str]]:

@@ -20,7 +20,10 @@ Verdict: TypeAlias = Literal["run", "skip", "kept", "unknown"]
 
 
 class PlannedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of a plan, as shown. ``estimate_s``: seconds it is expected to need, ``None`` without history."""
+    """One task of a plan, as shown. ``estimate_s``: seconds it is expected to need, ``None`` without history.
+
+    ``items_of``: of an ``each`` module, the task whose items it runs for, while their number is not known.
+    """
 
     id: str
     module: str
@@ -32,19 +35,22 @@ class PlannedTask(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason | None = None
     decision: Verdict | None = None
     estimate_s: float | None = None
+    items_of: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The tasks of a pipeline in the order of the plan: by tier, ties by id; children of ``each`` behind.
 
     ``reconciled``: of a resume whose program has changed, the ids by class: ``changed``, ``stale``, ``added``,
-    ``removed``, ``code_changed``, ``reset``, ``kept`` (PLAN-35).
+    ``removed``, ``code_changed``, ``reset``, ``kept`` (PLAN-35). ``refused``: why a run would be refused, with
+    what to do; the tasks are those of a new plan then.
     """
 
     pipeline: str
     tasks: tuple[PlannedTask, ...]
     phases: tuple[str, ...] = ()
     reconciled: Mapping[str, tuple[str, ...]] = {}
+    refused: str | None = None
 
     def by_phase(self) -> list[tuple[str | None, list[PlannedTask]]]:
         """Return the tasks per phase: those of none first, then the phases in their order, without empty ones."""
@@ -85,6 +91,7 @@ def shown_plan(
     reasons: Mapping[str, Reason] | None = None,
     estimates: Mapping[str, float] | None = None,
     reconciled: Mapping[str, tuple[str, ...]] | None = None,
+    refused: str | None = None,
 ) -> Plan:
     """Copy rows into a plan to show.
 
@@ -96,6 +103,7 @@ def shown_plan(
         reasons: By task id, why a forecast skips it; a row's own reason otherwise.
         estimates: Seconds by task id, else by module name.
         reconciled: What became of an earlier plan, ids by class.
+        refused: Why a run would be refused.
     """
     decided, why, seconds = decisions or {}, reasons or {}, estimates or {}
     tasks = tuple(
@@ -110,10 +118,11 @@ def shown_plan(
             reason=why.get(row.id) or _reason(row),
             decision=decided.get(row.id),
             estimate_s=seconds.get(row.id, seconds.get(row.module)),
+            items_of=row.source if row.join and row.source_digest is None else None,
         )
         for row in rows
     )
-    return Plan(pipeline=pipeline, tasks=tasks, phases=tuple(phases), reconciled=reconciled or {})
+    return Plan(pipeline=pipeline, tasks=tasks, phases=tuple(phases), reconciled=reconciled or {}, refused=refused)
 
 
 def _reason(row: records.PlannedTask) -> Reason | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from towline.planning.nesting import under_their_module
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -38,10 +40,13 @@ def plan_text(plan: Plan, width: int = 80) -> str:
     width = max(width, MIN_WIDTH)
     if not plan.tasks:
         return f"{_escaped(plan.pipeline)}: no tasks\n"
-    sections = [(phase, [_row(group) for group in _groups(tasks)]) for phase, tasks in plan.by_phase()]
+    sections = [
+        (phase, [_row(group) for group in _groups(list(under_their_module(tasks)))]) for phase, tasks in plan.by_phase()
+    ]
     rows = [row for _, section in sections for row in section]
     columns = _Columns(rows, width)
     lines = [
+        *_refused(plan, width),
         *_wrapped(_headline(plan), width, between=" "),
         *_reconciled(plan, width),
         "",
@@ -64,16 +69,40 @@ def plan_json(plan: Plan) -> str:
     document: dict[str, Any] = {"schema": 1, "pipeline": plan.pipeline, "tasks": tasks}
     if plan.reconciled:
         document["reconciled"] = plan.reconciled
+    if plan.refused is not None:
+        document["refused"] = plan.refused
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
+def _refused(plan: Plan, width: int) -> Iterator[str]:
+    """Say first that a run would not do what stands below."""
+    if plan.refused is not None:
+        yield from _wrapped(f"a run would be refused: {_escaped(plan.refused)}", width, between=" ")
+        yield from _wrapped("Below is the new plan that --fresh would make.", width, between=" ")
+        yield ""
+
+
 def _reconciled(plan: Plan, width: int) -> Iterator[str]:
-    """Say what a resume does with each task of an earlier plan whose program has changed since (PLAN-35)."""
+    """Say what a resume does with each task of an earlier plan whose program has changed since (PLAN-35).
+
+    Kept are those that are not run again: of the unchanged ones some may never have run.
+    """
     for kind, ids in plan.reconciled.items():
         if ids and kind != "kept":
-            yield from _wrapped(_escaped(f"{kind.replace('_', ' ')}: {', '.join(ids)}"), width, between=" ")
+            yield from _wrapped(_escaped(class_words(kind, ", ".join(ids))), width, between=" ")
     if plan.reconciled:
-        yield f"kept: {len(plan.reconciled.get('kept', ())):,} tasks"
+        yield f"kept: {tasks_words(sum(task.decision == 'kept' for task in plan.tasks))}"
+
+
+def class_words(kind: str, ids: str) -> str:
+    """Name the tasks of one class of a reconcile, and what an operator can do about it."""
+    line = f"{kind.replace('_', ' ')}: {ids}"
+    return f"{line} (kept; to run them again, give their modules another version=)" if kind == "code_changed" else line
+
+
+def tasks_words(count: int) -> str:
+    """Write a count of tasks: ``1 task``, ``1,200 tasks``."""
+    return "1 task" if count == 1 else f"{count:,} tasks"
 
 
 class _Columns:
@@ -110,8 +139,7 @@ def _headline(plan: Plan) -> str:
     tiers = max(task.tier for task in plan.tasks) + 1
     counts = Counter(_decision(task) for task in plan.tasks)
     parts = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    many = "task" if len(plan.tasks) == 1 else "tasks"
-    return f"{_escaped(plan.pipeline)}: {len(plan.tasks):,} {many} in {tiers} {'tier' if tiers == 1 else 'tiers'} ({parts})"
+    return f"{_escaped(plan.pipeline)}: {tasks_words(len(plan.tasks))} in {tiers} {'tier' if tiers == 1 else 'tiers'} ({parts})"
 
 
 def _groups(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
@@ -145,7 +173,9 @@ def _decision(task: PlannedTask) -> str:
 def _why(task: PlannedTask) -> str:
     reason = task.reason
     if reason is None:
-        return ""
+        if task.items_of is None:
+            return ""
+        return f"one for each item of {_escaped(task.items_of)}; their count is unknown"
     text = reason.text or reason.code.replace("_", " ")
     if reason.blocked_by and reason.blocked_by not in text:
         text = f"{text} ({reason.blocked_by})"

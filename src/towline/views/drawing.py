@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from towline.planning.nesting import under_their_module
 from towline.views.words import clipped, count_words, counts_words, duration_words, reason_words, seconds_between
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _rows(screen: Screen, limit: int) -> list[Row]:
     """Choose the rows to draw: all of a small plan, else what failed last and what runs."""
     rows = screen.rows
     if len(rows) <= min(limit, ROWS_SHOWN):
-        return list(rows.values())
+        return list(under_their_module(rows.values()))
     chosen = [rows[task] for task in screen.failed[-FAILED_SHOWN:] if task in rows]
     for task in screen.running:
         if len(chosen) >= limit:

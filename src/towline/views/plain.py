@@ -179,12 +179,15 @@ def status_line(screen: Screen) -> str:
 
 def reconciled_lines(data: dict[str, object]) -> list[str]:
     """List what a resume does with an earlier plan, each task with its class (PLAN-35)."""
+    from towline.planning.rendering import class_words, tasks_words  # only a resume of a changed program needs them
+
     lines = []
     for kind in ("changed", "stale", "added", "removed", "code_changed", "reset"):
         ids = data.get(kind)
         if isinstance(ids, list | tuple) and ids:
             count = data.get(f"{kind}_count", len(ids))
             more = f" and {count - len(ids):,} more" if isinstance(count, int) and count > len(ids) else ""
-            lines.append(f"{kind.replace('_', ' ')}: {', '.join(map(str, ids))}{more}")
+            lines.append(class_words(kind, f"{', '.join(map(str, ids))}{more}"))
     kept = data.get("kept")
-    return [*lines, f"kept: {data.get('kept_count', len(kept) if isinstance(kept, list | tuple) else 0)} tasks"]
+    count = data.get("kept_count", len(kept) if isinstance(kept, list | tuple) else 0)
+    return [*lines, f"unchanged: {tasks_words(count)}"] if isinstance(count, int) else lines
