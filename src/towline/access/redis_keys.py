@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 PREFIX: Final = "towline"
+PLANS: Final = f"{PREFIX}:{{*}}:plan.json"
+"""A pattern of the plans of all pipelines."""
 
 
 class PipelineKeys:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from towline.cli.failing import say
-from towline.errors.configuration import NothingHereError
+from towline.cli.reachability import without_password
+from towline.errors.configuration import ConfigurationError, NothingHereError
 from towline.errors.state import StateError
 from towline.execution.report import RunReport
 from towline.planning.live import LivePlan
@@ -19,6 +20,7 @@ from towline.state.planfile import PlanFile
 
 if TYPE_CHECKING:
     from towline.planning.records import PlanDocument
+    from towline.state.store import StateStore
 
 STATE_FOLDER = ".towline"
 NOT_PIPELINES = ("cache", "history")
@@ -29,7 +31,14 @@ def roots(state: str | None) -> list[Path]:
 
     Raises:
         NothingHereError: There is none.
+        ConfigurationError: A URL was named: history lies in folders.
     """
+    if state is not None and "://" in state:
+        advice = (
+            "logs and reports lie in .towline/<pipeline> of the machine that was the master: look there, without "
+            "--state. `towline why` and `towline plan --resume` read what is on a server"
+        )
+        raise ConfigurationError("state", without_password(state), "given", advice)
     if state is not None:
         folder = Path(state)
         if not folder.is_dir():
@@ -62,18 +71,27 @@ def _read_plan(root: Path) -> PlanDocument | None:
     async def read() -> PlanDocument | None:
         store = open_store(str(root))
         try:
-            plan_file = PlanFile(store)
-            loaded = await plan_file.load()
-            await plan_file.close()
+            return await plan_in(store)
         finally:
             await store.close()
-        if loaded.snapshot is None:
-            return None
-        plan = LivePlan(decode_document(loaded.snapshot, f"{root}/plan.json"))
-        replay(plan, loaded.records, f"{root}/plan.journal")
-        return plan.snapshot()
 
     return asyncio.run(read())
+
+
+async def plan_in(store: StateStore) -> PlanDocument | None:
+    """Read the plan in a store, as its journal has it; ``None`` when there is none.
+
+    Raises:
+        StateError: It cannot be read.
+    """
+    plan_file = PlanFile(store)
+    loaded = await plan_file.load()
+    await plan_file.close()
+    if loaded.snapshot is None:
+        return None
+    plan = LivePlan(decode_document(loaded.snapshot, f"{store.name}/plan.json"))
+    replay(plan, loaded.records, f"{store.name}/plan.journal")
+    return plan.snapshot()
 
 
 def read_reports(root: Path) -> tuple[list[RunReport], list[str]]:

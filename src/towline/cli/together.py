@@ -38,7 +38,11 @@ def distributed_of(
     """
     from towline.distributed.options import options_from, parse_instance
 
-    coordinator = given.get("coordinator") or environ.get("TOWLINE_COORDINATOR") or options.coordinator
+    named = given.get("coordinator") or environ.get("TOWLINE_COORDINATOR")
+    if named and options.coordinator is not None and not isinstance(options.coordinator, str):
+        advice = "the program has a coordinator of its own: leave the flag and TOWLINE_COORDINATOR out (COORD-C87)"
+        raise ConfigurationError("coordinator", named.rpartition("@")[2], "given", advice)
+    coordinator = named or options.coordinator
     instance = given.get("instance") or environ.get("TOWLINE_INSTANCE")
     if not coordinator:
         if instance or role == "worker":

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from towline.cli.owners import living_owner
+from towline.cli.plans import SeenPlan, seen_plans
+from towline.cli.reachability import without_password
 from towline.cli.results import write_json, write_result
-from towline.cli.states import read_plan, roots
 from towline.errors.configuration import AmbiguousNameError, UnknownNameError
 from towline.identity import suggestion
 from towline.planning.why import explain_module, explain_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from towline.planning.records import PlanDocument, PlannedTask
+    from towline.planning.records import PlannedTask
     from towline.planning.why import TaskStanding
 
 
@@ -25,7 +24,7 @@ TASKS_SHOWN = 50
 
 def explain(task: str, state: str | None, *, as_json: bool) -> int:
     """Say what a task waits for, or why it ran, was skipped, reused or failed; of an expanded module, its tasks."""
-    root, document, rows = _find(task, state)
+    plan, rows = _find(task, state)
     if len(rows) > 1:
         many = explain_module(rows[0].module, rows)
         if as_json:
@@ -34,7 +33,7 @@ def explain(task: str, state: str | None, *, as_json: bool) -> int:
             write_result([f"{many.module} has {many.summary}", *_listed(many.tasks)])
         return 0
     [row] = rows
-    answer = explain_task(document, row, is_living=living_owner(root) is not None)
+    answer = explain_task(plan.document, row, is_living=plan.is_living())
     if as_json:
         write_json(answer)
         return 0
@@ -52,11 +51,11 @@ def _listed(tasks: Sequence[TaskStanding]) -> list[str]:
     return lines + ([f"  and {len(tasks) - TASKS_SHOWN:,} more"] if len(tasks) > TASKS_SHOWN else [])
 
 
-Found: TypeAlias = "tuple[Path, PlanDocument, list[PlannedTask]]"
+Found: TypeAlias = "tuple[SeenPlan, list[PlannedTask]]"
 
 
 def _find(task: str, state: str | None) -> Found:
-    """Find a task, or all tasks of an expanded module, in the plans of this folder, without case where unambiguous.
+    """Find a task, or all tasks of an expanded module, in the plans that are meant, without case where unambiguous.
 
     Raises:
         UnknownNameError, AmbiguousNameError: No plan has it, or several have.
@@ -64,21 +63,20 @@ def _find(task: str, state: str | None) -> Found:
     known: set[str] = set()
     found: list[Found] = []
     alike: list[Found] = []
-    for root in roots(state):
-        document = read_plan(root)
-        if document is None:
-            continue
+    for plan in seen_plans(state):
+        document = plan.document
         known.update(name for row in document.tasks for name in (row.id, row.module))
         for spelt, into in ((str, found), (str.casefold, alike)):
             wanted = spelt(task)
             rows = [row for row in document.tasks if spelt(row.id) == wanted]
             rows = rows or [row for row in document.tasks if spelt(row.module) == wanted]
             if rows and len({row.module for row in rows}) == 1:
-                into.append((root, document, rows))
+                into.append((plan, rows))
     found = found or alike
     if len(found) == 1:
         return found[0]
     if found:
-        raise AmbiguousNameError("task", task, tuple(f"--state {root}" for root, _, _ in found))
+        raise AmbiguousNameError("task", task, tuple(f"--state {plan.place}" for plan, _ in found))
     hint = suggestion(task, known) or "`towline show` lists the tasks."
-    raise UnknownNameError("task", task, "the plans of this folder" if state is None else f"the plan in {state}", hint)
+    where = "the plans of this folder" if state is None else f"the plan in {without_password(state)}"
+    raise UnknownNameError("task", task, where, hint)

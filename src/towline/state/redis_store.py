@@ -8,7 +8,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from towline.access.redis_calls import RedisCalls
-from towline.access.redis_keys import PipelineKeys
+from towline.access.redis_keys import PLANS, PipelineKeys, pipeline_of
 from towline.access.redis_server import RedisServer
 from towline.clock import SystemClock
 from towline.errors.state import (
@@ -151,6 +151,10 @@ class RedisStateStore:
         found: bytes = await self._told("naming the state", self.calls.command("GET", name))
         return f"redis:{found.decode()}"
 
+    async def is_owned(self) -> bool:
+        """Say whether somebody owns the plan now."""
+        return bool(await self._told("looking for the owner", self.calls.command("EXISTS", self.keys.owner)))
+
     def plan_medium(self, ownership: Ownership | None) -> RedisPlanMedium:
         held = ownership if isinstance(ownership, RedisOwnership) else None
         return RedisPlanMedium(self.name, self.keys, self.calls, held, self.life_ms)
@@ -245,6 +249,27 @@ class RedisStateStore:
             return await call
         except OSError as error:
             raise StateLostError(self.name, doing, error.strerror or str(error)) from error
+
+
+async def pipelines_on(url: str) -> list[str]:
+    """Return the pipelines that have a plan on a server, as their keys spell them, sorted.
+
+    Raises:
+        StateLostError: It cannot be asked.
+    """
+    calls = RedisCalls(RedisServer(url), retry_limit_s=0)
+    found: set[str] = set()
+    cursor: bytes | int = 0
+    try:
+        while True:
+            cursor, page = await calls.command("SCAN", cursor, "MATCH", PLANS, "COUNT", _PAGE)
+            found |= {pipeline_of(name.decode()) for name in page}
+            if int(cursor) == 0:
+                return sorted(found)
+    except OSError as error:
+        raise StateLostError(calls.server.shown, "looking for plans", error.strerror or str(error)) from error
+    finally:
+        await calls.close()
 
 
 def version_of(data: bytes) -> Version:
