@@ -18,9 +18,22 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
-def start(endpoint: str, name: str, *flags: str, module: str = KERNELS, **variables: str) -> subprocess.Popen[str]:
-    """Start ``towline offload worker``."""
-    command = [sys.executable, "-m", "towline.offload.worker", module, "--master", endpoint, "--name", name, *flags]
+def start(
+    endpoint: str, name: str, *flags: str, module: str = KERNELS, prefix: tuple[str, ...] = (), **variables: str
+) -> subprocess.Popen[str]:
+    """Start ``towline offload worker``; ``prefix`` is what starts it, ``ip netns exec`` for one."""
+    command = [
+        *prefix,
+        sys.executable,
+        "-m",
+        "towline.offload.worker",
+        module,
+        "--master",
+        endpoint,
+        "--name",
+        name,
+        *flags,
+    ]
     return subprocess.Popen(
         command, env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from clusters import QUICK
 from offload_kernels import REGISTRY, increment, scale
+from relay import Relay
 
 from towline.offload import AgentOptions, CostAwarePolicy, OffloadOptions, Runtime, TcpTransport, WorkerAgent
 from towline.testing import clause
@@ -22,66 +23,6 @@ OPTIONS: dict[str, Any] = {
     "min_offload_bytes": 0,
     "shm": False,
 }
-
-
-class Relay:
-    """Forwards bytes between workers and one master, and mistreats them as told."""
-
-    def __init__(self, endpoint: str, seed: int) -> None:
-        host, _, port = endpoint.rpartition(":")
-        self._to = (host, int(port))
-        self._random = Random(seed)
-        self._server: asyncio.Server | None = None
-        self._pumps: set[asyncio.Task[None]] = set()
-        self.delay_s = 0.0
-        self.corrupt = self.cut = 0.0
-        self.open: asyncio.Event = asyncio.Event()
-        self.open.set()
-        self.harmed = 0
-
-    async def start(self) -> str:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for pump in list(self._pumps):
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection(*self._to)
-        except OSError:
-            writer.close()
-            return
-        for source, target in ((reader, far_writer), (far_reader, writer)):
-            pump = asyncio.get_running_loop().create_task(self._pump(source, target, (writer, far_writer)))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
-
-    async def _pump(self, source: Any, target: Any, both: Any) -> None:
-        try:
-            while data := await source.read(50_000):
-                await self.open.wait()
-                if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
-                if self._random.random() < self.cut:
-                    self.harmed += 1
-                    target.write(data[: len(data) // 2])
-                    break
-                if self._random.random() < self.corrupt:
-                    self.harmed += 1
-                    place = self._random.randrange(len(data))
-                    data = data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
-                target.write(data)
-                await target.drain()
-        except OSError:
-            return
-        finally:
-            for writer in both:
-                writer.close()
 
 
 async def run_through(relay_faults: dict[str, float], seed: int, *, stall: bool = False) -> tuple[Any, Any, Relay]:
