@@ -40,7 +40,27 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+if TYPE_CHECKING:
+    from msgspec import Struct as _Spelt  # type checkers judge the keywords themselves
+else:
+
+    class _SpeltMeta(type(msgspec.Struct)):
+        """Names the nearest option for a misspelt one, as the settings of a module do (MOD-08)."""
+
+        def __call__(cls, *values: Any, **options: Any) -> Any:
+            for name, value in options.items():
+                if name not in cls.__struct_fields__:
+                    from towline.identity import suggestion
+
+                    near = suggestion(name, cls.__struct_fields__) or f" Known: {', '.join(cls.__struct_fields__)}"
+                    raise DeclarationError("Options", name, value, f"there is no such option.{near}")
+            return super().__call__(*values, **options)
+
+    class _Spelt(msgspec.Struct, metaclass=_SpeltMeta):
+        """A record that is made by hand."""
+
+
+class Options(_Spelt, frozen=True, kw_only=True):
     """The options of a run. Fields that end in ``_s`` are seconds; 0 means "none" for a timeout or budget.
 
     ``parallelism``: bodies that run at once on one node; ``None`` is ``min(32, 4 x cores)``.

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 Params = TypeVar("Params")
 
 DEFAULT_OPTIONS = Options()
+KEYWORDS = ("phases", "params", "resume", "options")
 RESUME_MODES = ("crash", "auto", "never")
+
+
+def _refuse_unknown(name: str, setting: str, value: object) -> NoReturn:
+    """Refuse a keyword that ``Pipeline`` does not have, with the nearest; many are options of a run (MOD-08)."""
+    if setting in Options.__struct_fields__:
+        allowed = f"it is an option of the run: options=Options({setting}=...)"
+    else:
+        allowed = "there is no such keyword." + (suggestion(setting, KEYWORDS) or f" Known: {', '.join(KEYWORDS)}")
+    raise DeclarationError(name, setting, value, allowed)
 
 
 class Pipeline(Generic[Params]):
@@ -74,7 +84,10 @@ class Pipeline(Generic[Params]):
         phases: Sequence[str] = (),
         resume: Literal["crash", "auto", "never"] = "crash",
         options: Options = DEFAULT_OPTIONS,
+        **unknown: Any,
     ) -> None:
+        for setting, value in unknown.items():
+            _refuse_unknown(name, setting, value)
         if not isinstance(name, str) or not MODULE_NAME.match(name):
             raise DeclarationError("Pipeline", "name", name, "a letter or _, then letters, digits or _.()=,- and space")
         if isinstance(modules, str) or not isinstance(modules, list | tuple):
