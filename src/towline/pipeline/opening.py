@@ -18,8 +18,9 @@ from towline.identity import new_run_id
 from towline.modules.outcomes import Outcome, Reason, Skipped
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
+from towline.pipeline.lost_artifacts import with_lost_artifacts
 from towline.pipeline.run_files import FolderRunFiles, RunFiles
-from towline.pipeline.stores import history_root, open_state, state_id
+from towline.pipeline.stores import artifact_store, history_root, open_state, state_id
 from towline.planning.deciding import UNENDED, Wanted, decide
 from towline.planning.document import encode_slices
 from towline.planning.live import LivePlan
@@ -144,6 +145,7 @@ async def _take(
         plan_file = PlanFile(store, ownership)
         may_resume = request.earlier == "resume" or program.resume == "auto"
         found, plan, records = await look(store, plan_file, may_resume=may_resume)
+        found = await with_lost_artifacts(found, built, artifact_store(program, request, store))
         if request.run_id is not None:
             found = msgspec.structs.replace(found, run_seen=await has_events(store, run_id))
         wanted = Wanted(

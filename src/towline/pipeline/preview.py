@@ -16,8 +16,9 @@ from towline.modules.outcomes import Reason
 from towline.modules.spec import ModuleRef
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
+from towline.pipeline.lost_artifacts import with_lost_artifacts
 from towline.pipeline.program import limits_of, rules_of
-from towline.pipeline.stores import history_root, open_state, state_url
+from towline.pipeline.stores import artifact_store, history_root, open_state, state_url
 from towline.planning.deciding import Wanted, decide
 from towline.planning.plan import Plan, shown_plan
 from towline.planning.reconcile import reconcile
@@ -91,6 +92,7 @@ async def _rows(
     try:
         plan_file = PlanFile(store)
         found, plan, _ = await look(store, plan_file, may_resume=True)
+        found = await with_lost_artifacts(found, built, artifact_store(program, request, store))
         wanted = Wanted(
             program=program.id,
             run_id=request.run_id or "",
