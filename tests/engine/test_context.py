@@ -51,6 +51,62 @@ async def test_done_steps_are_remembered_over_attempts(mode: ModeName) -> None:
 
 @clause("CUR-14")
 @in_modes("local", "strict", "distributed")
+@pytest.mark.parametrize("call", ["step", "run", "cursor"])
+async def test_a_call_that_was_never_awaited_fails_the_task(mode: ModeName, call: str) -> None:
+    """A step that silently never ran is found weeks later; the word that was forgotten is named at once."""
+    ran: list[str] = []
+
+    @module(retries=3)
+    async def body(ctx: Context) -> None:
+        ran.append("body")
+        if call == "step":
+            ctx.step("mail", ran.append, "mail")  # type: ignore[unused-awaitable,unused-ignore]
+        elif call == "run":
+            ctx.run("touch", "never.txt")  # type: ignore[unused-coroutine]
+        else:
+            ctx.cursor(key=int)  # type: ignore[unused-coroutine]
+
+    seen = await run_in_mode(Pipeline("forgot", [body]), mode)
+
+    assert ran == ["body"]
+    [failure] = seen.report.failures
+    assert failure.error_type.endswith("NotAwaitedError")
+    assert f"await ctx.{call}(" in failure.text
+
+
+async def test_an_error_that_comes_of_a_forgotten_await_says_so() -> None:
+    """'coroutine' object has no attribute 'batches' leads nobody to the word that is missing."""
+
+    @module
+    async def body(ctx: Context) -> None:
+        cursor: Any = ctx.cursor(key=int)
+        async for _ in cursor.batches([1, 2], size=1):
+            pass
+
+    seen = await run_in_mode(Pipeline("forgot", [body]))
+
+    [failure] = seen.report.failures
+    assert failure.notes == ("ctx.cursor() was called without await",)
+
+
+@in_modes("local", "strict", "distributed")
+async def test_a_value_that_does_not_fit_is_blamed_on_its_module(mode: ModeName) -> None:
+    """Of two hundred modules one returns text for a number: which, and where in its value?"""
+
+    @module
+    async def count(ctx: Context) -> list[int]:
+        wrong: Any = [1, "x"]
+        return wrong  # type: ignore[no-any-return]
+
+    seen = await run_in_mode(Pipeline("misfit", [count]), mode)
+
+    said = [*seen.report.warnings, *(event.data["text"] for event in seen.of_kind("log"))]
+    said += [failure.text for failure in seen.report.failures]
+    assert [text for text in said if "module 'count': value[1]" in text]
+
+
+@clause("CUR-14")
+@in_modes("local", "strict", "distributed")
 async def test_steps_of_sync_bodies(mode: ModeName) -> None:
     """The same, blocking."""
     calls: list[int] = []

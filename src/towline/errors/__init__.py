@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from towline.errors.root import TowlineError
     from towline.errors.running import (
         ModuleTimeoutError,
+        NotAwaitedError,
         ProcessDiedError,
         SchedulerStuckError,
         TooManyAbandonedError,
@@ -152,7 +153,7 @@ _HOMES = {
         "PlanMissingError PlanTooLargeError SelectionError UnfinishedPlanError"
     ),
     "root": "TowlineError",
-    "running": "ModuleTimeoutError ProcessDiedError SchedulerStuckError TooManyAbandonedError",
+    "running": "ModuleTimeoutError NotAwaitedError ProcessDiedError SchedulerStuckError TooManyAbandonedError",
     "secrets": "SecretError SecretLimitError SecretMissingError SecretTravelError",
     "state": (
         "OwnershipLostError PlanCorruptError PlanOwnedError ResultCorruptError SchemaTooNewError StateError "
@@ -207,6 +208,7 @@ __all__ = [
     "MasterLostError",
     "MasterReplacedError",
     "ModuleTimeoutError",
+    "NotAwaitedError",
     "NothingHereError",
     "OffloadError",
     "OffloadUnavailableError",

@@ -55,6 +55,21 @@ class TooManyAbandonedError(TowlineError):
         )
 
 
+class NotAwaitedError(TowlineError):
+    """A body has ended without awaiting a call of its context, which therefore never ran.
+
+    ``calls``: as they are written, for example ``ctx.step('count')``.
+    """
+
+    def __init__(self, module: str, calls: tuple[str, ...]) -> None:
+        super().__init__(module, calls)
+        self.module, self.calls = module, tuple(calls)
+
+    def __str__(self) -> str:
+        listed = ", ".join(self.calls[:_SHOWN])
+        return f"the body of {self.module} never awaited {listed}, so it did not run. Write: await {self.calls[0]}."
+
+
 class ProcessDiedError(TowlineError):
     """The child process of a body ended without a result (RUN-35).
 

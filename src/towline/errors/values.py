@@ -8,6 +8,10 @@ from towline.errors.root import TowlineError
 class ValueTravelError(TowlineError):
     """A value cannot be stored or sent as its module declares it."""
 
+    def for_module(self, module: str) -> ValueTravelError:
+        """Return the same error with the module's name in it, where it has a place for one."""
+        return self
+
 
 class ResultTypeError(ValueTravelError):
     """A type has no JSON form, or a value is not what its module declares (SER-02, SER-04, SER-05).

@@ -13,9 +13,10 @@ import msgspec
 from towline.errors.coordination import LeaseLostError
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
 from towline.errors.run import UnexpectedCancellationError
-from towline.errors.running import HowEnded, ModuleTimeoutError, TooManyAbandonedError
+from towline.errors.running import HowEnded, ModuleTimeoutError, NotAwaitedError, TooManyAbandonedError
 from towline.errors.values import ResultTypeError
 from towline.execution.taskrun import BACKING_OFF, BODY, LOOP, SETTLING, THREAD, Place
+from towline.modules.awaiting import refuse_unawaited, take_unawaited
 from towline.modules.context import Context, SyncContext
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
 from towline.modules.retry import Skip
@@ -40,6 +41,7 @@ NEVER_RETRIED = (
     ResultTypeError,
     UndeclaredDependencyError,
     TooManyAbandonedError,
+    NotAwaitedError,
 )
 """Trying again cannot help, or must not happen (RUN-18)."""
 
@@ -81,7 +83,7 @@ class Attempts:
                 outcome = self._stopped(run)
                 break
             run.attempt.ended = True
-            run.attempt = msgspec.structs.replace(run.attempt, ended=False, cancelled=False)
+            run.attempt = msgspec.structs.replace(run.attempt, ended=False, cancelled=False, unawaited=None)
             outcome = await self.once(run)
         return _with_notes(outcome, earlier)
 
@@ -194,6 +196,8 @@ class Attempts:
                 raise ResultTypeError(
                     kind.spec.name, "a value", type(value).__name__, "value", "await it, or return a list"
                 )
+            if run.attempt.unawaited:
+                refuse_unawaited(run.attempt)
             check_value(kind.spec.result_type, value, kind.spec.name)
         except Exception as error:  # noqa: BLE001 - a wrong value is the outcome of its task
             return self._failed(run, error)
@@ -222,6 +226,8 @@ class Attempts:
         elif isinstance(error, KeyboardInterrupt) or _holds_interrupt(error):
             run.error = error
             return Cancelled(reason=Reason(code="interrupted", text="KeyboardInterrupt in the body"), **self.facts(run))
+        elif run.attempt.unawaited:
+            error.add_note(f"{', '.join(take_unawaited(run.attempt))} was called without await")
         return self._failed(run, error)
 
     # -------------------------------------------------------------- outcomes

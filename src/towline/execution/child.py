@@ -147,6 +147,7 @@ def _attempt(start: Start, spec: ModuleSpec, pipeline: LoadedPipeline) -> Attemp
 
 
 def _call(line: ChildLine, doors: Any, spec: ModuleSpec, attempt: Attempt, inputs: dict[str, Any]) -> Any:
+    from towline.modules.awaiting import refuse_unawaited
     from towline.modules.context import Context, SyncContext
     from towline.modules.current import current_task
 
@@ -157,6 +158,8 @@ def _call(line: ChildLine, doors: Any, spec: ModuleSpec, attempt: Attempt, input
 
     async def on_loop() -> Any:
         line.enter_loop(asyncio.get_running_loop(), asyncio.current_task())
-        return await spec.call(Context(attempt, doors), inputs, attempt.item)
+        value = await spec.call(Context(attempt, doors), inputs, attempt.item)
+        refuse_unawaited(attempt)
+        return value
 
     return asyncio.run(on_loop())

@@ -232,7 +232,9 @@ class Runner:
         try:
             run.payload = codec.encode(outcome.value, workdir=run.attempt.workdir)
         except ValueTravelError as error:
-            return self._unstored(run, outcome, error)
+            named = error.for_module(run.kind.spec.name)
+            named.__cause__ = error.__cause__
+            return self._unstored(run, outcome, named)
         secret = self._around.secret_in(run)
         if secret is not None and self._around.secrets_fail:
             return self._failed(run, secret)

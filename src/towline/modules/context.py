@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
+from towline.modules.awaiting import awaited
 from towline.modules.facts import TaskFacts
 from towline.modules.outcomes import Finding
 from towline.modules.step_results import declared_result
@@ -137,14 +138,14 @@ class Context(_AnyContext):
         encoding: str = "utf-8",
         **options: Unpack[CommandOptions],
     ) -> CommandResult[str]: ...
-    async def run(
+    def run(
         self,
         program: str | PathLike[str],
         /,
         *args: str | PathLike[str],
         encoding: str | None = "utf-8",
         **options: Unpack[CommandOptions],
-    ) -> CommandResult[Any]:
+    ) -> Coroutine[Any, Any, CommandResult[Any]]:
         """Run a command without a shell; it ends, with all it started, when the task ends (CMD-01).
 
         Raises:
@@ -152,10 +153,8 @@ class Context(_AnyContext):
             CommandTimeoutError: It did not end within ``timeout``.
             CommandNotFoundError: There is no such program.
         """
-        return cast(
-            "CommandResult[Any]",
-            await self._doors.run(self._attempt, (program, *args), {"encoding": encoding, **options}),
-        )
+        doors, attempt, given = self._doors, self._attempt, {"encoding": encoding, **options}
+        return awaited(attempt, f"ctx.run({str(program)!r})", lambda: doors.run(attempt, (program, *args), given))
 
     @overload
     def step(self, name: str, /) -> AbstractAsyncContextManager[Step[None]]: ...
@@ -178,10 +177,11 @@ class Context(_AnyContext):
             StepValueError: The value cannot be stored.
         """
         if fn is not None:
-            return self._doors.run_step(self._attempt, name, fn, args, kwargs)
+            doors, attempt = self._doors, self._attempt
+            return awaited(attempt, f"ctx.step({name!r})", lambda: doors.run_step(attempt, name, fn, args, kwargs))
         return self._doors.open_step(self._attempt, name, kwargs.get("result"))
 
-    async def cursor(
+    def cursor(
         self,
         *,
         key: Callable[[Item], Key],
@@ -191,7 +191,7 @@ class Context(_AnyContext):
         on_query_change: Literal["fail", "restart"] = "fail",
         checkpoint_interval_s: float = 0.0,
         store: SqlCursor | None = None,
-    ) -> Cursor[Item, Key]:
+    ) -> Coroutine[Any, Any, Cursor[Item, Key]]:
         """Open the task's cursor at the place that the last attempt reached.
 
         key: what orders the items. stages: an item's stages in order, the last one moves the cursor.
@@ -201,7 +201,8 @@ class Context(_AnyContext):
             QueryChangedError: The source was read with another query before.
         """
         options = _cursor_options(key, stages, total, query, on_query_change, checkpoint_interval_s, store)
-        return cast("Cursor[Item, Key]", await self._doors.open_cursor(self._attempt, options))
+        doors, attempt = self._doors, self._attempt
+        return awaited(attempt, "ctx.cursor()", lambda: doors.open_cursor(attempt, options))
 
 
 class SyncContext(_AnyContext):

@@ -10,7 +10,7 @@ import msgspec
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from pathlib import Path
@@ -37,6 +37,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     cancelled: bool = False
     ended: bool = False
     """The attempt is over: writes through its context raise from now on (RUN-23)."""
+    unawaited: dict[object, tuple[str, Coroutine[Any, Any, Any]]] | None = None
+    """Calls of an async body that it has not awaited yet, as they are written."""
 
 
 class Doors(Protocol):
