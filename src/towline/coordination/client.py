@@ -16,6 +16,8 @@ from towline.errors.coordination import (
     MasterLostError,
     RecordRefusedError,
     RunUnknownError,
+    SessionEndedError,
+    SessionReplacedError,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ R = TypeVar("R")
 
 ABANDON_LIMIT_S = 1.0
 """How long a cancelled claim may take to give back what it was granted (COORD-C33)."""
+
+LATE_REPLIES = 3
+"""How often a lease that was long on its way is asked for again; a server that is always so slow has to do."""
 
 
 class LinkedCoordinator(MasterCoordinator):
@@ -77,7 +82,7 @@ class LinkedCoordinator(MasterCoordinator):
         operation = ops.Claim(worker=worker, token=token, waits=wait_s != 0)
         try:
             if wait_s == 0:
-                return await self._call(operation)
+                return await self._claim_once(operation)
             return await self._claim_waiting(operation, wait_s)
         except asyncio.CancelledError:
             await self._abandon(worker, token)
@@ -85,12 +90,29 @@ class LinkedCoordinator(MasterCoordinator):
         finally:
             self._claiming.discard(worker)
 
+    async def _claim_once(self, operation: ops.Claim) -> ClaimReply:
+        asked_at = asyncio.get_running_loop().time()
+        return await self._living(await self._call(operation), operation, asked_at)
+
+    async def _living(self, reply: ClaimReply, operation: ops.Claim, asked_at: float) -> ClaimReply:
+        """Ask again when a lease was long on its way: nobody renewed it, so another may have it by now.
+
+        A body that blocked this loop kept the reply unread; the same token gives the same lease if it is still ours.
+        """
+        now = asyncio.get_running_loop().time
+        for _ in range(LATE_REPLIES):
+            if not isinstance(reply, Lease) or (now() - asked_at) * 1000 < reply.expires_in_ms / 2:
+                break
+            asked_at = now()
+            reply = await self._call(operation)
+        return reply
+
     async def _claim_waiting(self, operation: ops.Claim, wait_s: float | None) -> ClaimReply:
         nothing = NoWork(0)
 
         async def ask() -> Lease | Closed | None:
             nonlocal nothing
-            reply = await self._call(operation)
+            reply = await self._claim_once(operation)
             if isinstance(reply, NoWork):
                 nothing = reply
                 return None
@@ -155,7 +177,13 @@ class LinkedCoordinator(MasterCoordinator):
             return await self._call(publish), NoWork(-1)
         self._claiming.add(worker)
         try:
-            return await self._call(ops.PublishAndClaim(publish=publish, claim=ops.Claim(worker=worker, token=token)))
+            operation = ops.Claim(worker=worker, token=token)
+            asked_at = asyncio.get_running_loop().time()
+            published, reply = await self._call(ops.PublishAndClaim(publish=publish, claim=operation))
+            try:
+                return published, await self._living(reply, operation, asked_at)
+            except (SessionEndedError, SessionReplacedError):
+                return published, NoWork(-1)  # what became of the outcome is not lost with the claim
         except asyncio.CancelledError:
             await self._abandon(worker, token)
             raise
