@@ -112,7 +112,6 @@ class WorkerRun:
         store = self._store or open_state(self.program, request, self.clock)
         if self._store is None:
             refuse_other_state(state.state_id, await state_id(store))
-        await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
         held, spool = HeldLeases(), Spool(registration.ref, self.run_id)
         spool.owner_epoch = state.owner_epoch
         node = WorkerNode(
@@ -129,6 +128,8 @@ class WorkerRun:
             spool=spool,
             clock=self.clock,
         )
+        # All that takes time is done by now: who is registered is counted on to take work at once.
+        await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
         worker = Worker(
             coordinator,
             registration,
