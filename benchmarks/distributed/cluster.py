@@ -53,6 +53,7 @@ class Run:
         self._folder = tempfile.TemporaryDirectory(prefix="towline-bench-")
         self.marks = Path(self._folder.name) / "marks.txt"
         self._given = {
+            "shape": shape,
             "coordinator": server.url,
             "state": str(Path(self._folder.name) / "state"),
             "workers": workers,

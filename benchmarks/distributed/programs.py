@@ -1,4 +1,4 @@
-"""The pipeline that a measurement runs; ``TOWLINE_TEST_SHAPE`` says which, ``TOWLINE_TEST_MARKS`` where bodies leave lines."""
+"""The pipeline that a measurement runs, its workers warmed up as the floor's are; ``TOWLINE_TEST_SHAPE`` says which, ``TOWLINE_TEST_MARKS`` where bodies leave lines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from towline import Context, Pipeline, SyncContext, module, result_of
 CHAIN = 200
 
 
-@module(matrix={"number": list(range(1000))})
+@module(matrix={"number": list(range(50))})
+async def warm(ctx: Context, number: int) -> None: ...
+
+
+@module(matrix={"number": list(range(1000))}, after=[warm])
 async def nop(ctx: Context, number: int) -> None: ...
 
 
-@module(matrix={"number": list(range(50))})
+@module(matrix={"number": list(range(50))}, after=[warm])
 async def nap(ctx: Context, number: int) -> None:
     await asyncio.sleep(0.05)
 
 
-@module(matrix={"number": list(range(200))})
+@module(matrix={"number": list(range(200))}, after=[warm])
 async def big(ctx: Context, number: int) -> list[str]:
     return payload(number)
 
@@ -45,7 +49,7 @@ def _link(number: int, before: Any) -> Any:
         async def first(ctx: Context) -> tuple[float, float]:
             return time.monotonic(), time.monotonic()
 
-        return module(name=f"link{number}")(first)
+        return module(name=f"link{number}", after=[warm])(first)
 
     async def later(ctx: Context, mark: tuple[float, float] = result_of(before)) -> tuple[float, float]:
         return time.monotonic(), time.monotonic()
