@@ -44,6 +44,8 @@ def distributed_of(
         raise ConfigurationError("coordinator", named.rpartition("@")[2], "given", advice)
     coordinator = named or options.coordinator
     instance = given.get("instance") or environ.get("TOWLINE_INSTANCE")
+    if not coordinator and options.discovery is not None and role == "worker":
+        coordinator = _discovered(options)
     if not coordinator:
         if instance or role == "worker":
             advice = "name it with --coordinator URL, or with the variable TOWLINE_COORDINATOR"
@@ -51,6 +53,19 @@ def distributed_of(
         return None
     index, total = parse_instance(instance) if instance else (None, 1)
     return options_from(options, coordinator=coordinator, role=role, index=index, total=total)
+
+
+def _discovered(options: Options) -> Any:
+    from towline.distributed.discovery import DiscoveredCoordinators
+    from towline.distributed.options import DistributedOptions
+
+    usual = DistributedOptions(coordinator="memory:")
+    return DiscoveredCoordinators(
+        options.discovery,
+        limit_s=usual.registration_timeout_s,
+        poll_s=usual.redis_poll_s,
+        lost_after_s=options.master_timeout_s,
+    )
 
 
 def take_part(

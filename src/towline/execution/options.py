@@ -106,6 +106,8 @@ class Options(_Spelt, frozen=True, kw_only=True):
     state: str | None = None
     state_store: Callable[[str], Any] | None = None
     """Makes a ``towline.state.StateStore`` of your own for the pipeline of that name, in place of ``state``."""
+    discovery: Any = None
+    """A ``coordination.contract.MasterDiscovery`` of your own: workers find the coordinator's URL by it."""
     artifact_store: ArtifactStore | None = None
     """An artifact store of your own; who made it closes it."""
     offload: OffloadOptions | None = None

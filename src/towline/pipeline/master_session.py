@@ -23,6 +23,7 @@ from towline.coordination.records import (
     RunOpening,
     WorkerRegistration,
 )
+from towline.distributed.discovery import Announcer
 from towline.distributed.dispatch import Dispatch
 from towline.distributed.factories import factory_of
 from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThread
@@ -114,15 +115,28 @@ class MasterSession(Session):
         try:
             await master.open()
             pool = await self._start_pool(factory)
+            announcer = self._announcer()
             master.start()
             try:
                 await master.wait_for_workers()
                 self._status = await self._drive_engine()
             finally:
+                if announcer is not None:
+                    await announcer.stop()
                 await self._end(pool)
         finally:
             await coordinator.aclose()
         return self._status
+
+    def _announcer(self) -> Announcer | None:
+        """Begin to tell workers where the coordinator is, in the place that the program names for it."""
+        discovery, url = self.request.options.discovery, self.distributed.coordinator
+        if discovery is None or not isinstance(url, str):
+            return None
+        life_s = self.distributed.master_timeout_s
+        announcer = Announcer(discovery, url, self._master.opening, life_s=life_s, clock=self.clock)
+        announcer.start()
+        return announcer
 
     async def _drive_engine(self) -> str:
         try:
