@@ -1,23 +1,24 @@
 """Many deadlines on one loop timer: a first-in-first-out queue per duration."""
 
+# ruff: noqa: TC003, TC004 - the record is never decoded, so its annotations need no imports at start-up.
+
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
 
-class Deadline:
+class Deadline(msgspec.Struct):
     """One armed deadline; ``expired`` is called once, unless it is disarmed before."""
 
-    __slots__ = ("at", "expired")
-
-    def __init__(self, at: float, expired: Callable[[], None] | None) -> None:
-        self.at = at
-        self.expired = expired
+    at: float
+    expired: Callable[[], None] | None
 
     def disarm(self) -> None:
         """Forget the deadline; harmless when it has passed."""

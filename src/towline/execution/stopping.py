@@ -36,8 +36,9 @@ class Stopper:
 
     def disarm(self, run: TaskRun) -> None:
         """The body has ended: neither its timeout nor a step of its stopping matters now."""
-        if run.deadline is not None:
-            run.deadline.disarm()
+        deadline = run.deadline
+        if deadline is not None:
+            deadline.expired = None  # as `disarm` does: one call less for every body
             run.deadline = None
 
     def stop(self, run: TaskRun, why: str) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 REPORTS_KEPT = 20
 """Reports per pipeline (REP-04)."""
 
+INDENTED_TASKS = 1_000
+"""A report of more tasks is read by programs alone, and written without line breaks."""
+
 REPORTS_KEPT_ALL = 200
 """Reports of all pipelines of a folder together."""
 
@@ -116,7 +119,10 @@ def write_report(folder: Path, report: RunReport) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "report.json"
     temporary = path.with_suffix(".json.tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    data = msgspec.json.encode(report)
+    if len(report.tasks) <= INDENTED_TASKS:
+        data = msgspec.json.format(data, indent=1)
+    temporary.write_bytes(data + b"\n")
     temporary.replace(path)
     return str(path)
 

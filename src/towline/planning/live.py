@@ -107,8 +107,7 @@ def apply_all(plan: LivePlan, records: Sequence[JournalRecord]) -> None:
 
 def _set_state(row: PlannedTask, record: StateRecord) -> None:
     """Write a transition into its row. Reason, error and moments belong to the state; the rest stays unless given."""
-    state = record.state
-    row.state = state
+    state = row.state = record.state
     row.reason, row.reason_text, row.blocked_by = record.reason, record.reason_text, record.blocked_by
     row.error, row.ignored = record.error, record.ignored
     if state == "running":
