@@ -204,6 +204,27 @@ async def test_each_over_literal_items_and_dicts() -> None:
     assert sorted(one.value for one in seen.report.outcome_of(Pack) if isinstance(one, Succeeded)) == ["one=1", "two=2"]
 
 
+@clause("PLAN-60")
+async def test_an_empty_list_waits_for_what_else_its_module_needs() -> None:
+    """The list ends before that dependency does: its end must end the join, or the run is stuck."""
+
+    @module
+    async def slow(ctx: Context) -> int:
+        await asyncio.sleep(1)
+        return 1
+
+    @module(each=[])
+    async def pack(ctx: Context, item: int, one: int = result_of(slow)) -> int:
+        return one
+
+    @module
+    async def merge(ctx: Context, packed: list[int] = result_of(pack)) -> list[int]:
+        return packed
+
+    seen = await run_in_mode(Pipeline("empty", [merge]))
+    assert seen.states == {"slow": "succeeded", "pack": "succeeded", "merge": "succeeded"}
+
+
 async def test_failed_child_is_the_root_and_fails_the_run() -> None:
     """The join is bookkeeping: the operator sees the child."""
 
