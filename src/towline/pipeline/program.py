@@ -12,7 +12,7 @@ from towline.errors.declaration import DeclarationError, TargetLoadError
 from towline.errors.values import ResultTypeError, ValueTravelError
 from towline.execution.limits import ModuleRules, RunLimits
 from towline.execution.options import Options, default_parallelism, node_cores
-from towline.execution.taskrun import ModuleKind, Place
+from towline.execution.taskrun import LOOP, PROCESS, THREAD, ModuleKind
 from towline.modules.annotations import resolve_types
 from towline.modules.capabilities import in_words, is_impossible
 from towline.modules.retry import Retry
@@ -219,7 +219,7 @@ def kinds_of(
     for name, spec in built.specs.items():
         settings = spec.settings
         is_isolated = isolate_all or settings.isolation == "process"
-        place = Place.PROCESS if is_isolated else Place.THREAD if spec.sync else Place.LOOP
+        place = PROCESS if is_isolated else THREAD if spec.sync else LOOP
         try:
             codec: Codec | None = None if spec.result_type is None or spec.result_type is type(None) else codec_of(spec)
         except ValueTravelError:

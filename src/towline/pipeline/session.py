@@ -28,7 +28,7 @@ from towline.execution.shown import parts_of
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.execution.stopping import Stopper
 from towline.execution.surroundings import Surroundings
-from towline.execution.taskrun import Place, TaskRun
+from towline.execution.taskrun import PROCESS, TaskRun
 from towline.execution.threads import ThreadPool
 from towline.execution.values import Values
 from towline.execution.watchdog import Watchdog
@@ -227,7 +227,7 @@ class Session:
 
     def _processes(self, doors: NodeDoors) -> ProcessBodies | None:
         """Where isolated bodies run; a program that has some was checked to have a target."""
-        if self._target is None or not any(kind.place is Place.PROCESS for kind in self._kinds.values()):
+        if self._target is None or not any(kind.place is PROCESS for kind in self._kinds.values()):
             return None
         from towline.execution.isolation import ProcessBodies
 
