@@ -1,6 +1,6 @@
 """Many deadlines on one loop timer: a first-in-first-out queue per duration."""
 
-# ruff: noqa: TC003, TC004 - the record is never decoded, so its annotations need no imports at start-up.
+# ruff: noqa: TC004 - the record is never decoded, so its annotations need no imports at start-up.
 
 from __future__ import annotations
 

@@ -258,6 +258,10 @@ class SimulatedMaster:
         self.master.start()
         self._dispatch_ready()
 
+    async def with_value(self, record: OutcomeRecord) -> OutcomeRecord:
+        """Values of the simulation are small: each rides in its record."""
+        return record
+
     def _dispatch_ready(self) -> None:
         for name, needs in self._cluster.graph.tasks.items():
             is_ready = all(need in self._cluster.finals for need in needs)
