@@ -11,7 +11,8 @@ import pytest
 
 from state.envs import PLAN_ID, StoreCursorEnv, open_files, record, snapshot
 from towline.errors import OwnershipLostError, PlanOwnedError, StateLostError, StateUnsupportedError
-from towline.state import ABSENT, Entry, Fence
+from towline.errors.state import LeaseLostError
+from towline.state import ABSENT, ANYTHING, Entry, Fence
 from towline.state.planfile import PlanFile
 from towline.state.redis_ownership import Holder
 from towline.state.redis_store import RedisStateStore
@@ -424,3 +425,28 @@ async def test_results_of_any_size_are_found_again(env: RedisStoreEnv) -> None:
 
 def _all(env: RedisStoreEnv) -> str:
     return f"towline:{{{env.pipeline}}}:*"
+
+
+@pytest.mark.anyio
+@clause("STATE-03", "CUR-05")
+async def test_a_claim_that_comes_between_look_and_write_wins(
+    env: RedisStoreEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence is judged here and held there: a cursor that changed meanwhile is judged again before anything is written."""
+    store, other = await env.store(), await env.store()
+    assert isinstance(store, RedisStateStore)
+    await other.write("cursors/a.json", b'{"plan_id":"00000001-aa","epoch":3}', ABSENT)
+    look = store._mark
+
+    async def look_then_lose(fence: Fence | None) -> tuple[str, str]:
+        seen = await look(fence)
+        monkeypatch.setattr(store, "_mark", look)
+        await other.write("cursors/a.json", b'{"plan_id":"00000001-aa","epoch":4}', ANYTHING)
+        return seen
+
+    monkeypatch.setattr(store, "_mark", look_then_lose)
+
+    with pytest.raises(LeaseLostError):
+        await store.append("cursors/a.skips.jsonl", b"{}\n", Fence(3, "a", "00000001-aa"))
+
+    assert await other.read("cursors/a.skips.jsonl") is None
