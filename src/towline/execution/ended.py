@@ -76,7 +76,7 @@ class EndedTasks:
         if (
             kind is Succeeded
             and run is not None
-            and run.payload is None
+            and outcome.value is None
             and not outcome.findings
             and not outcome.artifacts
         ):
@@ -100,6 +100,7 @@ class EndedTasks:
             findings=_counts(outcome),
             result_digest=digest,
             result_at=offset,
+            unstored=kind is Succeeded and run is not None and run.payload is None and outcome.value is not None,
             artifacts=outcome.artifacts or None,
             ignored=isinstance(outcome, Failed | TimedOut) and outcome.ignored,
             done=row.done,

@@ -261,11 +261,13 @@ class _Opening:
         """Carry the rows of an earlier plan into this run (PLAN-29, PLAN-34)."""
         # A first run, the one whose start a person waits for most often, needs neither.
         from towline.planning.reconcile import reconcile
-        from towline.planning.resume import carry_on
+        from towline.planning.resume import carry_on, unstored_and_needed
 
         earlier = plan.snapshot()
         rows, classes = reconcile(earlier.tasks, self._built)
-        carried = carry_on(rows, self._request.failed or "default", found.missing)
+        failed = self._request.failed or "default"
+        missing = found.missing | unstored_and_needed(rows, failed)
+        carried = carry_on(rows, failed, missing)
         self._check_selection(rows)
         document = msgspec.structs.replace(
             earlier,

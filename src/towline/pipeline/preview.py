@@ -23,7 +23,7 @@ from towline.planning.deciding import Wanted, decide
 from towline.planning.plan import Plan, shown_plan
 from towline.planning.reconcile import reconcile
 from towline.planning.records import FINAL_STATES
-from towline.planning.resume import carry_on
+from towline.planning.resume import carry_on, unstored_and_needed
 from towline.planning.selection import Choice, select
 from towline.state.planfile import PlanFile
 
@@ -115,7 +115,8 @@ async def _rows(
     if decision.action == "build" or plan is None:
         return built.tasks, {}, None
     rows, classes = reconcile(plan.snapshot().tasks, built)
-    carried = carry_on(rows, request.failed or "default", found.missing)
+    failed = request.failed or "default"
+    carried = carry_on(rows, failed, found.missing | unstored_and_needed(rows, failed))
     if decision.action != "reconcile" and not carried.reset:
         return rows, {}, None
     names = ("changed", "stale", "added", "removed", "code_changed", "kept")

@@ -116,6 +116,7 @@ def take_state(task: PlannedTask, known: PlannedTask) -> PlannedTask:
     task.attempts, task.epoch, task.worker = known.attempts, known.epoch, known.worker
     task.started_at, task.finished_at = known.started_at, known.finished_at
     task.done, task.total, task.checkpoint_at = known.done, known.total, known.checkpoint_at
+    task.unstored = known.unstored
     task.result_digest, task.result_at, task.artifacts = known.result_digest, known.result_at, known.artifacts
     task.source_digest = known.source_digest
     return task

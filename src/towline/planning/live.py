@@ -132,6 +132,8 @@ def _set_state(row: PlannedTask, record: StateRecord) -> None:
         row.result_digest, row.result_at = record.result_digest, record.result_at
     if record.artifacts is not None:
         row.artifacts = record.artifacts
+    if record.unstored is not row.unstored and state in FINAL_STATES:
+        row.unstored = record.unstored
 
 
 def _expand(plan: LivePlan, record: ExpandRecord) -> tuple[PlannedTask, ...]:

@@ -64,6 +64,8 @@ class PlannedTask(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     result_digest: str | None = None
     result_at: Count | None = None
     """Offset of the result's line in ``results.jsonl``; absent: it has a file of its own (STATE-12)."""
+    unstored: bool = False
+    """It gave a value that could not be stored: a resume that needs it runs the task again (SER-03)."""
     artifacts: tuple[ArtifactRef, ...] | None = None
     own_digest: str = ""
     closure_digest: str = ""
@@ -143,6 +145,7 @@ class StateRecord(
     findings: dict[str, Count] | None = None
     result_digest: str | None = None
     result_at: Count | None = None
+    unstored: bool = False
     artifacts: tuple[ArtifactRef, ...] | None = None
     ignored: bool = False
 

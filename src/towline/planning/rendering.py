@@ -85,13 +85,13 @@ def _refused(plan: Plan, width: int) -> Iterator[str]:
 def _reconciled(plan: Plan, width: int) -> Iterator[str]:
     """Say what a resume does with each task of an earlier plan whose program has changed since (PLAN-35).
 
-    Kept are those that are not run again: of the unchanged ones some may never have run.
+    The class ``kept`` is called unchanged here: some of them may never have run, so that they are not kept but run.
     """
     for kind, ids in plan.reconciled.items():
         if ids and kind != "kept":
             yield from _wrapped(_escaped(class_words(kind, ", ".join(ids))), width, between=" ")
     if plan.reconciled:
-        yield f"kept: {tasks_words(sum(task.decision == 'kept' for task in plan.tasks))}"
+        yield f"unchanged: {tasks_words(len(plan.reconciled.get('kept', ())))}"
 
 
 def class_words(kind: str, ids: str) -> str:

@@ -62,6 +62,27 @@ def tasks_left(tasks: Iterable[PlannedTask], failed: FailedTasks = "default", mi
     )
 
 
+def unstored_and_needed(tasks: Sequence[PlannedTask], failed: FailedTasks = "default") -> frozenset[str]:
+    """Find succeeded tasks whose value was never stored and which something that runs again reads (SER-03).
+
+    ``tasks``: the rows as found, those of the program in topological order, then children.
+    """
+    rows = {task.id: task for task in tasks}
+    needed: set[str] = set()
+    for task in reversed(tasks):
+        if task.id not in needed and fate_of(task, failed) != "again":
+            continue
+        for name in task.depends_on:
+            above = rows[name]
+            if (task.edges or {}).get(name, "value") == "order":
+                continue
+            if above.join:
+                needed.update(child.id for child in tasks if child.parent == name and child.unstored)
+            elif above.unstored and above.state == "succeeded":
+                needed.add(name)
+    return frozenset(needed)
+
+
 def has_failure(tasks: Iterable[PlannedTask]) -> bool:
     """Say whether a failure counts against the run (exit 1)."""
     return any(task.state in FAILED_STATES and not task.ignored for task in tasks)
