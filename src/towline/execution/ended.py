@@ -71,10 +71,9 @@ class EndedTasks:
         run: TaskRun | None,
     ) -> tuple[StateRecord, dict[str, Any]]:
         """Keep an outcome, store the result, and describe the transition, for the journal and for whoever looks."""
-        kind = type(outcome)
-        state = STATES[kind]
+        state = STATES[type(outcome)]
         if (
-            kind is Succeeded
+            type(outcome) is Succeeded
             and run is not None
             and outcome.value is None
             and not outcome.findings
@@ -100,7 +99,7 @@ class EndedTasks:
             findings=_counts(outcome),
             result_digest=digest,
             result_at=offset,
-            unstored=kind is Succeeded and run is not None and run.payload is None and outcome.value is not None,
+            unstored=isinstance(outcome, Succeeded) and run is not None and run.payload is None and outcome.value is not None,
             artifacts=outcome.artifacts or None,
             ignored=isinstance(outcome, Failed | TimedOut) and outcome.ignored,
             done=row.done,
