@@ -34,3 +34,13 @@ def test_a_misspelt_option_is_answered_with_the_nearest(shell: Shell, options: s
     assert text in err
     assert "Traceback" not in err
     assert "Repair the import" not in err
+
+
+@clause("MOD-08")
+def test_all_wrong_settings_of_a_module_are_told_together(shell: Shell) -> None:
+    """Three mistakes in one line are one correction."""
+    program = PROGRAM.replace("@module\n", "@module(timeout=-1, retires=2, gate='yes')\n").format(options="")
+    shell.write("spelt.py", program)
+    err = shell.run("check", "spelt.py", code=2).err
+    for text in ("timeout=-1 cannot be used", "also retires=2", "'retries'", "also gate='yes': True or False"):
+        assert text in err, err

@@ -334,7 +334,7 @@ def test_a_plan_shows_what_a_resume_would_do_and_writes_nothing(small: Shell) ->
 
     assert "changed: read" in shown.out
     assert "stale: test[1], test[2]" in shown.out
-    assert "kept: 1 tasks" in shown.out
+    assert "unchanged: 1 task\n" in shown.out
     assert as_json["reconciled"]["stale"] == ["test[1]", "test[2]"]
     assert {file: file.read_bytes() for file in before} == before
 

@@ -61,16 +61,32 @@ def checked_settings(declaring: Declaring, settings: Mapping[str, Any], *, expan
     if not settings:
         return NO_SETTINGS
     fields: dict[str, Any] = {}
+    wrong: list[DeclarationError] = []
     for setting, value in settings.items():
         check = _CHECKS.get(setting)
-        if check is not None:
-            field, fields_value = check(declaring, setting, value)
-            fields[field] = fields_value
-        elif setting not in DEPENDENCIES and not (expandable and setting in EXPANSIONS):
-            _refuse_unknown(declaring, setting, value)
+        try:
+            if check is not None:
+                field, fields_value = check(declaring, setting, value)
+                fields[field] = fields_value
+            elif setting not in DEPENDENCIES and not (expandable and setting in EXPANSIONS):
+                _refuse_unknown(declaring, setting, value)
+        except DeclarationError as error:
+            wrong.append(error)
+    if wrong:
+        raise _together(wrong)
     checked = ModuleSettings(**fields) if fields else NO_SETTINGS
     _check_together(declaring, checked)
     return checked
+
+
+def _together(wrong: list[DeclarationError]) -> DeclarationError:
+    """Make one error of all wrong settings of a module: the first, with the others behind it."""
+    first, *others = wrong
+    if not others:
+        return first
+    more = "".join(f"; also {error.setting}={error.value!r}: {error.allowed.rstrip('.')}" for error in others)
+    allowed = first.allowed.rstrip(".") + more
+    return DeclarationError(first.module, first.setting, first.value, allowed, first.where)
 
 
 def _refuse_unknown(declaring: Declaring, setting: str, value: object) -> NoReturn:
