@@ -89,14 +89,17 @@ def estimates_from(heads: Iterable[ReportHead], since: str = "") -> dict[str, fl
         for task in head.tasks:
             if task.state != "succeeded" or task.origin != "executed" or task.duration_s is None:
                 continue
-            for name in {task.id, task.module}:
-                if len(known[name]) < RUNS_COUNTED:
-                    known[name].append(task.duration_s)
-    if not known:
-        return {}
-    import statistics
+            for name in (task.id, task.module) if task.id != task.module else (task.id,):
+                durations = known[name]
+                if len(durations) < RUNS_COUNTED:
+                    durations.append(task.duration_s)
+    return {name: _median(values) for name, values in known.items()}
 
-    return {name: statistics.median(values) for name, values in known.items()}
+
+def _median(values: list[float]) -> float:
+    """Return the median of a few values; ``statistics`` takes 8 ms to load, and 2 µs for each call."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def previous_of(heads: Iterable[ReportHead]) -> tuple[PreviousRun | None, Mapping[str, float]]:
