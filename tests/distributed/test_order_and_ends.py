@@ -26,6 +26,7 @@ from towline.distributed.worker import Worker
 from towline.errors.coordination import CoordinationError, MasterReplacedError
 from towline.execution.options import Options
 from towline.execution.run_request import RunRequest
+from towline.pipeline.master_session import MasterSession
 from towline.testing import clause, run_virtual
 from towline.testing.contract_cases.scene import registration_of
 
@@ -236,3 +237,30 @@ def test_a_replaced_master_writes_nothing_more() -> None:
     assert seen[0].exit_code == 4
     assert seen[1] == ["running", "running", "queued"]
     assert shared.run("run-1").state.completed is False
+
+
+class _DiesError(Exception):
+    """The process was killed here."""
+
+
+@clause("DIST-43", "DIST-44")
+def test_a_master_that_died_after_the_end_is_restarted_to_record_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody was sent home, only the end was not written: the next master writes it, and does not call the id used."""
+    ran.clear()
+
+    async def dies(self: MasterSession, status: str) -> None:
+        raise _DiesError
+
+    async def scenario() -> str:
+        request = _request(MemoryCoordinators(), str(tmp_path / "state"))
+        with monkeypatch.context() as patch:
+            patch.setattr(MasterSession, "record_end", dies)
+            with pytest.raises(_DiesError):
+                await Pipeline("p", [short]).run_for(request)
+        report, _ = await Pipeline("p", [short]).run_for(request)
+        return report.status
+
+    assert asyncio.run(scenario()) == "succeeded"
+    assert ran == ["short"]

@@ -33,7 +33,7 @@ from towline.distributed.outcomes import record_of_outcome
 from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
-from towline.errors.coordination import CoordinationError
+from towline.errors.coordination import CoordinationError, RunIdUsedError
 from towline.errors.state import StateError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.remote_engine import RemoteEngine
@@ -42,6 +42,7 @@ from towline.pipeline.large_values import by_reference, with_value_or_failed
 from towline.pipeline.program import limits_of, node_pools_of, params_mapping
 from towline.pipeline.session import Session
 from towline.pipeline.worker_node import WorkerNode
+from towline.planning.records import FINAL_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +114,13 @@ class MasterSession(Session):
         )
         self.engine.runner = master.dispatch  # type: ignore[assignment]
         try:
-            await master.open()
+            try:
+                await master.open()
+            except RunIdUsedError:
+                if not self._is_all_final():
+                    raise
+                # The master before this one had sent everybody home, and died before it wrote that down (DIST-44).
+                return await super()._drive()
             pool = await self._start_pool(factory)
             announcer = self._announcer()
             master.start()
@@ -144,6 +151,9 @@ class MasterSession(Session):
         except StateError as error:
             self._lost = self._lost or error  # a master that takes over finds the run open
             raise
+
+    def _is_all_final(self) -> bool:
+        return all(row.state in FINAL_STATES for row in self.opened.plan.document.tasks)
 
     def _opening(self) -> RunOpening:
         options, ownership = self.distributed, self.opened.ownership
