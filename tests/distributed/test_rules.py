@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from distributed.together import run_together
@@ -268,3 +269,22 @@ def test_the_last_count_of_a_task_arrives() -> None:
     seen = run_virtual(run_together([counts]))
     [task] = seen.report.tasks
     assert (task.done, task.total) == (100, 100)
+
+
+@clause("COORD-C08")
+def test_a_mismatch_names_the_first_tasks_that_differ(tmp_path: Path) -> None:
+    """Two digests say that a deployment is wrong; the task says which."""
+    shared = MemoryCoordinators()
+    state = str(tmp_path / "state")
+
+    async def scenario() -> Any:
+        request = msgspec.structs.replace(_request(shared), options=Options(state=state, raise_on_failure=False))
+        running = asyncio.ensure_future(Pipeline("p", [one]).run_for(request))
+        with pytest.raises(ProgramMismatchError) as raised:
+            await Pipeline("p", [other]).work_for(request, "run-1", worker_id="w")
+        await running
+        return raised.value
+
+    error = asyncio.run(scenario())
+    assert error.differences == ("one is missing here", "other is only here")
+    assert "one is missing here" in str(error)

@@ -70,13 +70,14 @@ class ProgramMismatchError(CoordinationError):
 
     exit_code: ClassVar[int] = 2
 
-    def __init__(self, what: str, run_value: str, own_value: str) -> None:
-        TowlineError.__init__(self, what, run_value, own_value)
-        self.what, self.run_value, self.own_value = what, run_value, own_value
+    def __init__(self, what: str, run_value: str, own_value: str, differences: tuple[str, ...] = ()) -> None:
+        TowlineError.__init__(self, what, run_value, own_value, differences)
+        self.what, self.run_value, self.own_value, self.differences = what, run_value, own_value, tuple(differences)
 
     def __str__(self) -> str:
+        shown = f" ({', '.join(self.differences)})" if self.differences else ""
         return (
-            f"this process has {self.what} {self.own_value!r}, the run has {self.run_value!r}. "
+            f"this process has {self.what} {self.own_value!r}, the run has {self.run_value!r}{shown}. "
             "Deploy one version of the program to all nodes, or start a new run."
         )
 

@@ -16,11 +16,12 @@ from towline.distributed.options import worker_id_of
 from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker, register_when_open
-from towline.errors.coordination import MasterLostError, RunUnknownError
+from towline.errors.coordination import MasterLostError, ProgramMismatchError, RunUnknownError
 from towline.errors.declaration import DeclarationError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.pipeline.master_session import is_memory, registration_of
+from towline.pipeline.mismatch import with_differences
 from towline.pipeline.program import params_mapping
 from towline.pipeline.signals import Signals
 from towline.pipeline.stores import open_state, refuse_other_state, state_id
@@ -129,7 +130,10 @@ class WorkerRun:
             clock=self.clock,
         )
         # All that takes time is done by now: who is registered is counted on to take work at once.
-        await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
+        try:
+            await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
+        except ProgramMismatchError as error:
+            raise await with_differences(error, store, self.built.tasks) from None
         worker = Worker(
             coordinator,
             registration,
