@@ -146,6 +146,8 @@ def test_a_task_is_shown_without_python(each: Shell) -> None:
 @clause("CLI-02")
 def test_names_of_runs_are_suggested(each: Shell) -> None:
     """``latest`` is a name too."""
+    each.folder.joinpath(".towline/each").mkdir(parents=True)
+    assert "Did you mean 'latest'?" in each.run("show", "latst", code=2).err, "nothing is reported yet"
     each.run("run", "each.py", "--run-id", "r-1")
     assert "Did you mean 'latest'?" in each.run("show", "latst", code=2).err
     assert "`towline runs` lists" in each.run("diff", "latest", "nosuch", code=2).err

@@ -198,7 +198,7 @@ def find_report(run: str, state: str | None) -> tuple[RunReport, Path]:
     """
     found = [(report, root) for root in roots(state) for report in read_reports(root)[0]]
     found.sort(key=lambda one: one[0].started_at, reverse=True)
-    if not found:
+    if not found and run == "latest":
         raise NothingHereError(state or ".towline")
     if run == "latest":
         return found[0]
