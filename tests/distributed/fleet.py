@@ -52,15 +52,26 @@ class Fleet:
 
     def result(self, master: subprocess.Popen[str]) -> dict[str, Any]:
         """Wait for the master and return what it reported."""
-        out, error = master.communicate(timeout=LIMIT_S)
+        out, error = self.finished(master)
         assert out.strip(), error
         result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         return result
 
     def ended(self, process: subprocess.Popen[str]) -> tuple[int, str]:
         """Wait for a process; returns exit code and stderr."""
-        _, error = process.communicate(timeout=LIMIT_S)
+        _, error = self.finished(process)
         return process.returncode, error
+
+    def finished(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """Wait for a process; one that hangs says where before it is killed."""
+        try:
+            return process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(1.0)
+            process.kill()
+            _, error = process.communicate()
+            raise AssertionError(f"{process.args} hangs:\n{error}") from None
 
     def starts(self) -> list[tuple[str, int]]:
         """Which bodies have started, and in which process, in order."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from towline.distributed.options import DistributedOptions
 from towline.execution.options import Options
 from towline.execution.run_request import RunRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
 
 
 def load(path: str) -> Any:
@@ -21,6 +27,17 @@ def load(path: str) -> Any:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module.pipeline
+
+
+async def telling(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work; on SIGUSR1 say where every asyncio task stands, for a test that finds this process hanging."""
+
+    def tell() -> None:
+        for task in asyncio.all_tasks():
+            task.print_stack(limit=6, file=sys.stderr)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+    return await work
 
 
 def main() -> None:
@@ -44,8 +61,8 @@ def main() -> None:
         by_main=True,
     )
     if role == "worker":
-        sys.exit(asyncio.run(pipeline.work_for(request, given["run_id"], worker_id=given["worker_id"])))
-    report, _ = asyncio.run(pipeline.run_for(request))
+        sys.exit(asyncio.run(telling(pipeline.work_for(request, given["run_id"], worker_id=given["worker_id"]))))
+    report, _ = asyncio.run(telling(pipeline.run_for(request)))
     tasks = {task.id: [task.state, task.worker_id, task.attempts] for task in report.tasks}
     print(json.dumps({"status": report.status, "tasks": tasks, "warnings": list(report.warnings)}))
 

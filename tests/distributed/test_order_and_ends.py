@@ -16,7 +16,7 @@ from distributed.together import run_together
 from towline import Context, Pipeline, module, result_of
 from towline.coordination.client import LinkedCoordinator
 from towline.coordination.memory import MemoryCoordinators, MemoryLink
-from towline.coordination.records import Closed
+from towline.coordination.records import Assignment, Closed, Lease, OutcomeRecord
 from towline.coordination.signals import Signal
 from towline.distributed.keeper import HeldLeases
 from towline.distributed.options import DistributedOptions
@@ -33,7 +33,6 @@ from towline.testing.contract_cases.scene import registration_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from towline.coordination.records import Assignment
 
 ran: list[str] = []
 
@@ -85,6 +84,51 @@ def test_a_claim_that_fails_is_repeated_with_growing_pauses() -> None:
     assert all(1.0 <= pause <= 2.0 for pause in pauses[-3:])
     assert len(said) == 8
     assert "out of order" in said[0]
+
+
+class _LastLease(_Failing):
+    """A coordinator that gives one lease and then says that the run is over."""
+
+    async def claim(self, worker: Any, *, token: str, wait_s: float | None) -> Any:
+        if self.asked_at:
+            return Closed("completed")
+        self.asked_at.append(0.0)
+        return Lease(
+            task_id="a",
+            epoch=1,
+            worker_id="w",
+            session="s1",
+            assignment=Assignment(task_id="a", module="a"),
+            claimed_at="",
+            expires_in_ms=60_000,
+        )
+
+
+@clause("DIST-25")
+def test_what_runs_on_after_the_end_is_dropped() -> None:
+    """A task that another worker has finished may wait here for data that was cleaned up: its worker must still leave."""
+    stopped: list[str] = []
+    coordinator: Any = _LastLease(0)
+    scene: Any = SimpleNamespace(run_id="r")
+    registration = registration_of(scene, "w")
+
+    class Stuck:
+        def start(self, lease: Lease, ended: Any) -> None:
+            self.ended = ended
+
+        def stop(self, lease: Lease, code: str) -> None:
+            stopped.append(code)
+            self.ended(OutcomeRecord(task_id="a", epoch=1, worker_id="w", state="cancelled"))
+
+    async def scenario() -> str:
+        spool = Spool(registration.ref, "r")
+        executor: Any = Stuck()
+        worker = Worker(coordinator, registration, executor, slots=Slots(2), spool=spool, held=HeldLeases())
+        asyncio.get_running_loop().call_later(30, worker.drop_leftovers)
+        return await worker.run()
+
+    assert run_virtual(scenario()) == "completed"
+    assert stopped == ["stopped"]
 
 
 @module(matrix={"number": list(range(6))})

@@ -357,6 +357,12 @@ class Worker:
                 self._executor.stop(execution.lease, "lease_lost")
         self._on_signal(reply.signal)
 
+    def drop_leftovers(self) -> None:
+        """The run is over, every task final: what still runs here concerns nobody (DIST-25)."""
+        for execution in list(self._running.values()):
+            execution.discarded = True
+            self._executor.stop(execution.lease, "stopped")
+
     def replaced(self, error: CoordinationError) -> None:
         """Stop everything: this session is over, or nobody can be reached any more."""
         self._fail(error)

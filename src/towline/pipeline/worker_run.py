@@ -195,11 +195,15 @@ class WorkerRun:
     # ------------------------------------------------------------------ the end
 
     async def _watch_master(self, coordinator: WorkerCoordinator) -> None:
-        """Leave when nobody has led the run for the master timeout (DIST-25)."""
+        """Leave when nobody has led the run for the master timeout; drop what runs on after its end (DIST-25)."""
         while True:
             await asyncio.sleep(self.options.heartbeat_interval_s)
             state = await coordinator.run_state()
-            if state.state == "lost" and self._worker is not None:
+            if self._worker is None:
+                continue
+            if state.state == "completed":
+                self._worker.drop_leftovers()
+            elif state.state == "lost":
                 self._worker.replaced(
                     MasterLostError(self.run_id, state.master_silent_ms / 1000, state.master_timeout_ms / 1000)
                 )
