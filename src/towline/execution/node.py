@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from towline.errors.run import ConditionError
 from towline.modules.capabilities import fits, in_words, platform_capabilities
 from towline.modules.outcomes import Outcome, Reason, Skipped
+from towline.modules.spec import NO_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -103,9 +104,15 @@ def _holds(condition: Condition, module: str, node: Node) -> bool:
 
 def known_skips(built: BuiltPlan, node: Node, *, is_routed: bool = False) -> dict[int, Outcome[Any]]:
     """Decide, task by task, what is known to be skipped on this machine."""
-    reasons = {name: known_skip(spec, node, is_routed=is_routed) for name, spec in built.specs.items()}
+    reasons = {
+        name: reason
+        for name, spec in built.specs.items()
+        if spec.settings is not NO_SETTINGS and (reason := known_skip(spec, node, is_routed=is_routed)) is not None
+    }
+    if not reasons:
+        return {}
     return {
-        place: Skipped(task_id=task.id, reason=reason)
+        place: Skipped(task_id=task.id, reason=reasons[task.module])
         for place, task in enumerate(built.tasks)
-        if (reason := reasons[task.module]) is not None
+        if task.module in reasons
     }

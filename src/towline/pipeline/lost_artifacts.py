@@ -34,6 +34,8 @@ async def with_lost_artifacts(found: Found, built: BuiltPlan, artifacts: Artifac
 
 def _needed(rows: list[PlannedTask], built: BuiltPlan) -> Iterator[tuple[PlannedTask, ArtifactRef]]:
     """Give each finished producer with what a task that is not done will ask it for."""
+    if not any(built.artifacts):
+        return
     known = {row.id: row for row in rows}
     children: dict[str, list[PlannedTask]] = {}
     for row in rows:

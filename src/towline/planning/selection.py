@@ -64,6 +64,8 @@ def select(
         SelectionError: An unknown name (with the nearest known ones), a task both chosen and skipped, or
             nothing chosen; all of them together.
     """
+    if choice == Choice():
+        return Selection()  # as nearly always: names need not be looked up
     names = _Names(tasks)
     asked = set(names.find_all("--module", choice.modules))
     asked.update(names.with_word("--category", choice.categories, _categories(tasks, specs)))
