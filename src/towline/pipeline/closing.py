@@ -43,8 +43,9 @@ async def finished_report(session: Session, status: str, started_at: float, dura
     findings: list[Finding] = []
     spans: list[tuple[float, float]] = []
     reports = []
+    outcomes = session.values.outcomes
     for position, row in enumerate(rows):
-        outcome = session.outcome_of(position)
+        outcome = outcomes.get(position)
         if outcome is not None:
             findings += outcome.findings
             if outcome.started_at is not None:
@@ -114,7 +115,11 @@ def _task_report(
     duration = None
     if outcome is not None and outcome.started_at is not None:
         duration = round(outcome.finished_at - outcome.started_at, 6)
-    origin = outcome.origin if isinstance(outcome, Succeeded) else None
+    origin, abandoned = None, False
+    if type(outcome) is Succeeded:
+        origin = outcome.origin
+    else:
+        abandoned = getattr(outcome, "abandoned", False)
     if origin is None and row.state == "succeeded" and not row.join:
         origin = "kept"
     return TaskReport(
@@ -128,7 +133,7 @@ def _task_report(
         origin=origin,
         gate=row.gate,
         ignored=row.ignored,
-        abandoned=getattr(outcome, "abandoned", False),
+        abandoned=abandoned,
         attempts=row.attempts,
         worker_id=row.worker,
         duration_s=duration,
