@@ -10,5 +10,8 @@ end
 for _, id in ipairs(done) do
   call('XDEL', EVENTS, id)
 end
-call('HINCRBY', META, 'events_pending', -count)
+-- A repetition drops nothing; minus nothing would be '-0', which the server takes for no number.
+if count > 0 then
+  call('HINCRBY', META, 'events_pending', num(-count))
+end
 return { 'ok' }
