@@ -73,7 +73,9 @@ def declare(graph: Graph, state: str) -> Pipeline[None]:
     modules: list[Any] = []
     for number, waits in enumerate(graph):
         modules.append(module(name=f"t{number}", after=[modules[one] for one in waits])(body))
-    return Pipeline("bench", [modules[number] for number in last_tasks(graph)], options=Options(state=state))
+    return Pipeline(
+        "bench", [modules[number] for number in last_tasks(graph)], options=Options(state=state, max_tasks=200_000)
+    )
 
 
 def measure_engine(shape: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Floor:
 
     async def _fetch(self, task: str) -> None:
         value = await self._client.hget("results", task)
-        self._results.pop(int(task)).set_result(json.loads(value))
+        self._results.pop(int(task)).set_result(json.loads(value or "null"))
 
     def submit(self, kind: str, number: int = 0) -> asyncio.Future[Any]:
         """Queue a task; the future gets its value."""

@@ -62,7 +62,7 @@ class AttemptEndedError(TowlineError):
     def __str__(self) -> str:
         return (
             f"attempt {self.attempt} of {self.task_id} has ended, so its context writes nothing any more. "
-            f"The body goes on although it was given up: let it end, or use isolation=\"process\"."
+            f'The body goes on although it was given up: let it end, or use isolation="process".'
         )
 
 

@@ -99,7 +99,10 @@ class EndedTasks:
             findings=_counts(outcome),
             result_digest=digest,
             result_at=offset,
-            unstored=isinstance(outcome, Succeeded) and run is not None and run.payload is None and outcome.value is not None,
+            unstored=isinstance(outcome, Succeeded)
+            and run is not None
+            and run.payload is None
+            and outcome.value is not None,
             artifacts=outcome.artifacts or None,
             ignored=isinstance(outcome, Failed | TimedOut) and outcome.ignored,
             done=row.done,

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 class Growth:
     """Knows the items of every join and hands each child its own (PLAN-59)."""
 
-    def __init__(
-        self, built: BuiltPlan, plan: LivePlan, values: Values, *, max_tasks: int, workdir: PurePath
-    ) -> None:
+    def __init__(self, built: BuiltPlan, plan: LivePlan, values: Values, *, max_tasks: int, workdir: PurePath) -> None:
         self._built, self._plan, self._values = built, plan, values
         self._max_tasks, self._workdir = max_tasks, workdir
         self._items: dict[int, Sequence[Any]] = {}

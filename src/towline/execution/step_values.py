@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import PurePath
 
+
 def step_codec(declared: Any, workdir: PurePath) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return how to encode and decode a value of this type.
 
