@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from distributed.together import run_together
-from towline import Context, Outcome, Retry, SyncContext, module, outcome_of, result_of
+from towline import Context, Outcome, Pipeline, Retry, SyncContext, module, outcome_of, result_of
+from towline.coordination.memory import MemoryCoordinators
+from towline.distributed.options import DistributedOptions
+from towline.execution.options import Options
+from towline.execution.run_request import RunRequest
 from towline.modules.outcomes import Failed
 from towline.testing import clause, run_virtual
 
@@ -100,7 +105,40 @@ async def exotic(ctx: Context) -> int:
     return 1
 
 
-@clause("DIST-28", "DIST-29")
+@module(requires="quantum", matrix={"number": [1, 2]})
+async def exotic_one(ctx: Context, number: int) -> int:
+    await asyncio.sleep(1_000)
+    return number
+
+
+@clause("DIST-29")
+def test_queued_tasks_whose_last_worker_is_gone_fail_in_time() -> None:
+    """The only machine with the device dies in the middle: the run says so at once, and ends with a routing error."""
+
+    async def scenario() -> Any:
+        made = DistributedOptions(
+            coordinator=MemoryCoordinators(), master_parallelism=1, registration_timeout_s=120.0, worker_timeout_s=30.0
+        )
+        options = Options(state="memory:", parallelism=1, raise_on_failure=False)
+        request = RunRequest(options=options, distributed=made, run_id="run-1", capabilities=("quantum",))
+        working = asyncio.ensure_future(Pipeline("p", [exotic_one]).work_for(request, "run-1", worker_id="w"))
+        running = asyncio.ensure_future(
+            Pipeline("p", [exotic_one]).run_for(RunRequest(options=options, distributed=made, run_id="run-1"))
+        )
+        await asyncio.sleep(20)
+        for task in asyncio.all_tasks():
+            if task is working or task.get_name() == "towline-keeper" or "towline-prepare" in task.get_name():
+                task.cancel()  # the process is gone
+        report, _ = await running
+        return report, asyncio.get_running_loop().time()
+
+    report, took_s = run_virtual(scenario())
+    assert {task.reason for task in report.tasks if task.state == "failed"} == {"no_capable_worker"}
+    assert any("quantum" in warning for warning in report.warnings)
+    assert took_s < 20 + 30 + 120 + 30
+
+
+@clause("DIST-28")
 def test_a_task_that_nobody_can_run_fails_in_time() -> None:
     """Silence for ever is what users of such systems report most; the error names what is missing and who was seen."""
     run = run_virtual(run_together([exotic], workers={"w-1": ("docker",)}))

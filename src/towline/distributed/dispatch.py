@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from towline.clock import Clock
-    from towline.coordination.records import Assignment, FeedEntry, OutcomeRecord, WorkerRegistration
+    from towline.coordination.records import Assignment, Clauses, FeedEntry, OutcomeRecord, WorkerRegistration
     from towline.execution.taskrun import ModuleKind, TaskRun
 
 RUN_WIDE = {"pipeline_failed": Signal.PIPELINE_FAILED, "interrupted": Signal.STOPPED, "stopped": Signal.STOPPED}
@@ -133,15 +133,42 @@ class Dispatch:
         self.to_enqueue = waiting
         return ready
 
+    def unrouted_in_queue(self, limit_s: float) -> tuple[list[Sent], list[Sent]]:
+        """Return the queued tasks that no worker fits any more: those found just now, and those of ``limit_s`` (DIST-29)."""
+        now = self._now()
+        unsent = {id(sent) for sent in (*self.to_enqueue, *self.to_look_up)}
+        routes: dict[Clauses, bool] = {}
+        found: list[Sent] = []
+        overdue: list[Sent] = []
+        for sent in self.sent.values():
+            if sent.holder is not None or id(sent) in unsent:
+                continue
+            requires = sent.assignment.requires
+            if requires not in routes:
+                routes[requires] = self.can_route(sent.assignment)
+            if routes[requires]:
+                sent.unrouted_since = None
+            elif sent.unrouted_since is None:
+                sent.unrouted_since = now
+                found.append(sent)
+            elif now - sent.unrouted_since >= limit_s:
+                overdue.append(sent)
+        return found, overdue
+
+    def fail_without_route(self, sent: Sent) -> None:
+        """End a task that was taken back from the queue because nobody can run it."""
+        self.fail(sent, self.unroutable(sent.assignment), "no_capable_worker")
+
     def fail_unroutable(self, limit_s: float) -> None:
         """End what has had no worker that fits for the registration timeout."""
         now = self._now()
         for sent in list(self.to_enqueue):
             if sent.unrouted_since is not None and now - sent.unrouted_since >= limit_s:
                 self.to_enqueue.remove(sent)
-                self._fail(sent, self._unroutable(sent.assignment), "no_capable_worker")
+                self._fail(sent, self.unroutable(sent.assignment), "no_capable_worker")
 
-    def _unroutable(self, assignment: Assignment) -> TaskUnroutableError:
+    def unroutable(self, assignment: Assignment) -> TaskUnroutableError:
+        """Say what a task needs, and what the workers have that were seen."""
         required = " and ".join("|".join(clause) for clause in assignment.requires) or "any worker"
         seen = tuple(
             f"{worker.worker_id} ({', '.join(worker.capabilities) or 'none'})" for worker in self.workers.values()

@@ -360,6 +360,7 @@ class Master:
                 if jumps != self.opening.epoch_jumps:
                     self.opening = msgspec.structs.replace(self.opening, epoch_jumps=jumps)
                 await self.coordinator.requeue_expired()
+                await self._watch_queue()
                 await self._trim_feed()
                 for sent in self.dispatch.overdue():
                     await self._give_up_on(sent)
@@ -367,6 +368,20 @@ class Master:
                 await self._refresh_workers()
                 self.dispatch.fail_unroutable(options.registration_timeout_s)
             await asyncio.sleep(min(ROUTE_INTERVAL_S, options.heartbeat_interval_s))
+
+    async def _watch_queue(self) -> None:
+        """Say when the last worker that fits queued tasks is gone; fail them when none has come in time (DIST-29)."""
+        limit_s = self._options.registration_timeout_s
+        found, overdue = self.dispatch.unrouted_in_queue(limit_s)
+        if found:
+            first = self.dispatch.unroutable(found[0].assignment)
+            more = f", and {len(found) - 1} more queued" if len(found) > 1 else ""
+            self._host.warn(f"{first}{more}. Such a worker is waited for {limit_s:g} s")
+        if overdue:
+            removed = await self.coordinator.withdraw([sent.run.row.id for sent in overdue])
+            for sent in overdue:
+                if sent.run.row.id in removed:
+                    self.dispatch.fail_without_route(sent)
 
     async def _trim_feed(self) -> None:
         """Drop what the journal has: a successor needs only what this master has not made durable (COORD-R24)."""
