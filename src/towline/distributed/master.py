@@ -304,7 +304,10 @@ class Master:
 
     async def _follow(self) -> None:
         while True:
-            entries = await self._feed(self._position, FEED_WAIT_S)
+            after = self._position
+            entries = await self._feed(after, FEED_WAIT_S)
+            if self._position != after:
+                continue  # the run was opened anew meanwhile: its feed has begun again, with lower numbers
             if not entries:
                 await self.drain_events()
                 continue
