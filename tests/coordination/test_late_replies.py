@@ -6,10 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import pytest
 
 from towline.coordination import operations as ops
 from towline.coordination.client import LinkedCoordinator
+from towline.coordination.ledger.state import LedgerState
 from towline.coordination.memory import MemoryCoordinators, MemoryLink
 from towline.coordination.records import ClaimReply, Lease, LeaseRef, NoWork, WorkerRegistration, WorkerStatus
 from towline.testing import clause, run_virtual
@@ -88,3 +90,24 @@ def test_a_late_lease_that_is_still_ours_is_taken() -> None:
     reply = run_virtual(_claim_late(with_outcome=False, taken=False))
     assert isinstance(reply, Lease)
     assert reply.task_id == "wanted"
+
+
+@clause("COORD-R24", "COORD-R19")
+def test_a_trim_from_before_the_loss_of_all_data_changes_nothing() -> None:
+    """It may be repeated until the server is back; the run that was opened anew meanwhile counts its feed from one."""
+
+    async def scenario() -> tuple[int, int]:
+        shared = MemoryCoordinators()
+        old, new = await shared.create_master("r"), await shared.create_master("r")
+        opening = opening_of("r", 2.0, master_timeout_ms=60_000)
+        await old.open_run(opening)
+        shared.run("r").state = LedgerState()
+        await new.open_run(msgspec.structs.replace(opening, epoch_jumps=1_000))
+        scene: Any = SimpleNamespace(run_id="r")
+        await new.register(registration_of(scene, "w-1"))
+        await old.trim_feed(up_to=57)
+        kept = len(await new.feed(after=0, limit=10, wait_s=0))
+        await new.trim_feed(up_to=1)
+        return kept, len(await new.feed(after=0, limit=10, wait_s=0))
+
+    assert run_virtual(scenario()) == (1, 0)

@@ -63,7 +63,7 @@ class LinkedCoordinator(MasterCoordinator):
         self.waiting: Counter[str] = Counter()
         self._link = link
         self._closed = False
-        self._owner_epoch = 0
+        self._owner_epoch = self._epoch_jumps = 0
         self._parallelism = 1
         self._claiming: set[SessionRef] = set()
         self._watches: set[Callable[[], None]] = set()
@@ -227,11 +227,12 @@ class LinkedCoordinator(MasterCoordinator):
         if opening.run_id != self.run_id:
             raise RunUnknownError(opening.run_id)
         state = await self._call(ops.OpenRun(opening=opening))
-        self._owner_epoch = opening.owner_epoch
+        self._owner_epoch, self._epoch_jumps = opening.owner_epoch, opening.epoch_jumps
         return state
 
     async def beat(self) -> int:
-        return await self._call(ops.Beat(owner_epoch=self._owner_epoch))
+        self._epoch_jumps = await self._call(ops.Beat(owner_epoch=self._owner_epoch))
+        return self._epoch_jumps
 
     async def enqueue(self, assignments: Sequence[Assignment]) -> Sequence[bool]:
         for assignment in assignments:
@@ -261,7 +262,8 @@ class LinkedCoordinator(MasterCoordinator):
         return await self._read("feed", operation, wait_s) or ()
 
     async def trim_feed(self, *, up_to: int) -> None:
-        await self._call(ops.TrimFeed(owner_epoch=self._owner_epoch, up_to=up_to))
+        operation = ops.TrimFeed(owner_epoch=self._owner_epoch, up_to=up_to, epoch_jumps=self._epoch_jumps)
+        await self._call(operation)
 
     async def receive_events(self, *, limit: int, wait_s: float) -> Sequence[EventBatch]:
         operation = ops.ReceiveEvents(owner_epoch=self._owner_epoch, limit=limit)

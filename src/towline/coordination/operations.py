@@ -148,7 +148,10 @@ class ReadFeed(MasterOperation[tuple[FeedEntry, ...]], frozen=True, kw_only=True
 
 
 class TrimFeed(MasterOperation[None], frozen=True, kw_only=True):
+    """``epoch_jumps``: those that the master knew; a run that was opened anew meanwhile numbers its feed anew."""
+
     up_to: int
+    epoch_jumps: int
 
 
 class ReceiveEvents(MasterOperation[tuple[EventBatch, ...]], frozen=True, kw_only=True):

@@ -311,9 +311,10 @@ class Master:
             if not entries:
                 await self.drain_events()
                 continue
+            # Before anything is awaited: another loop may open the run anew, whose feed begins at one (COORD-R19).
+            self._position = entries[-1].seq
             if any(entry.kind == "finished" and entry.has_events for entry in entries):
                 await self.drain_events()  # what a task said precedes its end in the log (EVT-05)
-            self._position = entries[-1].seq
             for entry in entries:
                 if entry.kind == "finished" and entry.task_id is not None:
                     self._known.add(entry.task_id)
@@ -378,8 +379,8 @@ class Master:
         found, overdue = self.dispatch.unrouted_in_queue(limit_s)
         if found:
             first = self.dispatch.unroutable(found[0].assignment)
-            more = f", and {len(found) - 1} more queued" if len(found) > 1 else ""
-            self._host.warn(f"{first}{more}. Such a worker is waited for {limit_s:g} s")
+            more = f" {len(found) - 1} more tasks wait in the queue likewise." if len(found) > 1 else ""
+            self._host.warn(f"{first}{more} It is waited for {limit_s:g} s.")
         if overdue:
             removed = await self.coordinator.withdraw([sent.run.row.id for sent in overdue])
             for sent in overdue:

@@ -32,9 +32,11 @@ def with_outcome(state: LedgerState, entry: FeedEntry) -> FeedEntry:
 
 
 def trim_feed(step: Step, operation: TrimFeed) -> None:
-    """Drop entries up to a position."""
+    """Drop entries up to a position; not in a run that was opened anew since, which numbers them anew."""
     step.require_master(operation.owner_epoch)
     state = step.state
+    if operation.epoch_jumps != state.epoch_jumps:
+        return
     kept_from = state.feed_seq - len(state.feed)
     del state.feed[: max(0, operation.up_to - kept_from)]
 

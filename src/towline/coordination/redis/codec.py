@@ -136,8 +136,8 @@ def arguments_of(operation: ops.Operation[Any], server: str = "") -> tuple[str, 
             return "expel", [worker_id]
         case ops.ReadFeed(after=after, limit=limit):
             return "read_feed", [after, limit]
-        case ops.TrimFeed(up_to=up_to):
-            return "trim_feed", [up_to]
+        case ops.TrimFeed(up_to=up_to, epoch_jumps=epoch_jumps):
+            return "trim_feed", [up_to, epoch_jumps]
         case ops.ReceiveEvents(limit=limit):
             return "receive_events", [limit]
         case ops.AcknowledgeEvents(worker=worker, n=n):
