@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.pop("COLUMNS", None)  # else the width of whoever runs the tests wraps what they look at
 
 pytest_plugins = ["towline.testing.pytest_plugin"]
 

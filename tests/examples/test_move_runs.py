@@ -199,7 +199,7 @@ def test_program_that_changed_between_runs_is_reconciled(edited: Move, undisturb
         "added: import.gates",
         "removed: prepare.flights",
     ]
-    assert said.splitlines()[1:6] == [*classes, "kept: 40 tasks"]
+    assert said.splitlines()[1:6] == [*classes, "unchanged: 40 tasks"]
     said = edited.run("--resume")
     assert said.splitlines()[1:6] == [*classes, "unchanged: 40 tasks"]
 
