@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 LIMIT_S = 40.0
+BYTE_CODE = Path(tempfile.gettempdir()) / "towline-tests-byte-code"
+"""Byte code of all test sessions; Python itself sees when a source has changed."""
 
 
 class Fleet:
@@ -30,6 +33,9 @@ class Fleet:
             "SPREAD_MARKS": str(folder),
             "SPREAD_SLEEP": str(sleep_s),
             "PYTHONPATH": str(HERE.parents[1] / "src"),
+            # A test starts up to ten processes: each would compile the library anew where byte code is not kept.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(BYTE_CODE),
         }
         self.processes: list[subprocess.Popen[str]] = []
 

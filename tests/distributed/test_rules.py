@@ -15,6 +15,7 @@ from distributed.together import run_together
 from towline import Context, Pipeline, module
 from towline.clock import SystemClock
 from towline.coordination.client import LinkedCoordinator
+from towline.coordination.ledger.state import LedgerState
 from towline.coordination.memory import MemoryCoordinators, MemoryLink
 from towline.coordination.records import Assignment, RunCleanupContext, WorkerRegistration
 from towline.coordination.redis.coordinator import RedisCoordinators
@@ -269,6 +270,31 @@ def test_the_last_count_of_a_task_arrives() -> None:
     seen = run_virtual(run_together([counts]))
     [task] = seen.report.tasks
     assert (task.done, task.total) == (100, 100)
+
+
+@clause("COORD-R19", "DIST-61")
+def test_a_receiver_that_lost_what_it_had_gets_the_rest() -> None:
+    """Its data is lost, or the run was cleaned up before a late worker left: without this it would send for ever."""
+
+    async def scenario() -> list[int]:
+        shared = MemoryCoordinators()
+        opening = opening_of("r", 30.0)
+        master = await shared.create_master("r")
+        await master.open_run(opening)
+        scene: Any = SimpleNamespace(run_id="r")
+        spool = Spool(registration_of(scene, "w").ref, "r")
+        spool.owner_epoch = 1
+        spool.take([Event(n=n, at="now", kind="log") for n in (1, 2)])
+        spool.acknowledge(await master.send_events(spool.probe()))
+        shared.run("r").state = LedgerState()
+        await master.open_run(opening)
+        spool.take([Event(n=n, at="now", kind="log") for n in (3, 4)])
+        for _ in range(2):
+            spool.acknowledge(await master.send_events(spool.probe()))
+        assert len(spool) == 0
+        return [event.n for batch in await master.receive_events(limit=9, wait_s=0) for event in batch.events]
+
+    assert run_virtual(scenario()) == [3, 4]
 
 
 @clause("COORD-C08")

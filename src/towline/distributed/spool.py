@@ -74,7 +74,13 @@ class Spool:
         )
 
     def acknowledge(self, reply: EventsReply) -> None:
-        """Forget what is stored; what was sent and is not stored goes again."""
+        """Forget what is stored; what was sent and is not stored goes again.
+
+        A receiver that misses what it had acknowledged has lost its data, or it was cleaned up: it is told not to
+        wait for that, else the rest would be sent for ever.
+        """
         while self._events and self._events[0].n <= reply.acked:
             self._events.popleft()
         self._sent = reply.acked
+        if reply.gap and self._events and self._events[0].n > reply.acked + 1:
+            self._base = self._events[0].n - 1
