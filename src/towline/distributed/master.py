@@ -380,7 +380,7 @@ class Master:
         if found:
             first = self.dispatch.unroutable(found[0].assignment)
             more = f" {len(found) - 1} more tasks wait in the queue likewise." if len(found) > 1 else ""
-            self._host.warn(f"{first}{more} It is waited for {limit_s:g} s.")
+            self._host.warn(f"{first}{more} Such a worker is waited for {limit_s:g} s.")
         if overdue:
             removed = await self.coordinator.withdraw([sent.run.row.id for sent in overdue])
             for sent in overdue:
