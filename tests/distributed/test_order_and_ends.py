@@ -23,7 +23,7 @@ from towline.distributed.options import DistributedOptions
 from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
-from towline.errors.coordination import CoordinationError, MasterReplacedError
+from towline.errors.coordination import CoordinationError, MasterReplacedError, SessionEndedError
 from towline.execution.options import Options
 from towline.execution.run_request import RunRequest
 from towline.pipeline.master_session import MasterSession
@@ -32,6 +32,8 @@ from towline.testing.contract_cases.scene import registration_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from towline.coordination.records import HeartbeatReply, WorkerStatus
 
 
 ran: list[str] = []
@@ -129,6 +131,28 @@ def test_what_runs_on_after_the_end_is_dropped() -> None:
 
     assert run_virtual(scenario()) == "completed"
     assert stopped == ["stopped"]
+
+
+@clause("DIST-26", "DIST-72")
+def test_a_worker_that_slept_through_the_end_leaves_in_peace() -> None:
+    """Its session was swept and the run cleaned up meanwhile; its tasks are done by others, and its exit code is 0."""
+    said: list[str] = []
+    scene: Any = SimpleNamespace(run_id="r")
+    registration = registration_of(scene, "w")
+
+    async def scenario() -> None:
+        swept: Any = SimpleNamespace(heartbeat=_swept)
+        executor: Any = SimpleNamespace()
+        spool = Spool(registration.ref, "r")
+        worker = Worker(swept, registration, executor, slots=Slots(1), spool=spool, held=HeldLeases(), tell=said.append)
+        await worker.say_goodbye({"a": 3})
+
+    run_virtual(scenario())
+    assert "without this worker's counts" in said[0]
+
+
+async def _swept(status: WorkerStatus) -> HeartbeatReply:
+    raise SessionEndedError(status.worker_id, status.session, False)
 
 
 @module(matrix={"number": list(range(6))})

@@ -143,7 +143,10 @@ class Worker:
         return self._closed or "drained"
 
     async def say_goodbye(self, commands: dict[str, int], unattributed: int = 0) -> None:
-        """Send the final status, with the counters of the run (DIST-26)."""
+        """Send the final status, with the counters of the run (DIST-26).
+
+        A worker that slept through the end finds nobody who would count them: that is no failure of its own.
+        """
         status = WorkerStatus(
             worker_id=self._registration.worker_id,
             session=self._registration.session,
@@ -151,7 +154,10 @@ class Worker:
             commands=commands,
             unattributed_commands=unattributed,
         )
-        await self._coordinator.heartbeat(status)
+        try:
+            await self._coordinator.heartbeat(status)
+        except (SessionEndedError, RunUnknownError) as error:
+            self._tell(f"the run ended without this worker's counts: {error}")
 
     def drain(self) -> None:
         """Claim nothing more; what runs goes on (DIST-24)."""
