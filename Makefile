@@ -47,6 +47,7 @@ soak: $(VENV)/.ready soak-offload  ## The long proofs, an hour or more: 200 kill
 	TOWLINE_TEST_MOVE=full $(BIN)/python -m pytest -q --timeout 3600 tests/examples/test_move_runs.py \
 	  tests/examples/test_move_workers.py tests/examples/soak_move.py
 	TOWLINE_TEST_SIMULATIONS=20000 $(BIN)/python -m pytest -q --timeout 600 tests/distributed/test_simulation.py
+	TOWLINE_TEST_NEMESIS=50 $(BIN)/python -m pytest -q --timeout 600 tests/distributed/test_nemesis.py
 
 benchmark-offload: $(VENV)/.ready  ## Measure offload beside a raw socket and a bare TaskGroup.
 	$(BIN)/python benchmarks/offload/run.py
