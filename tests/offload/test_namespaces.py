@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import real_workers
 from offload_kernels import REGISTRY, increment, scale
-from relay import Relay
 
 from towline.offload import CostAwarePolicy, OffloadAccess, OffloadOptions, Runtime, TcpTransport
 from towline.testing import clause
+from towline.testing.relay import Relay
 
 pytestmark = pytest.mark.anyio
 TOKEN = "between-two-namespaces"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from clusters import QUICK
 from offload_kernels import REGISTRY, increment, scale
-from relay import Relay
 
 from towline.offload import AgentOptions, CostAwarePolicy, OffloadOptions, Runtime, TcpTransport, WorkerAgent
 from towline.testing import clause
+from towline.testing.relay import Relay
 
 pytestmark = pytest.mark.anyio
 OPTIONS: dict[str, Any] = {
