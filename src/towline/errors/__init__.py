@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         TargetPlanError,
     )
     from towline.errors.declaration import DeclarationError, TargetLoadError, UndeclaredDependencyError
+    from towline.errors.hub import FrameTooLargeError, HubRefusedError
     from towline.errors.offload import (
         BufferBusyError,
         BufferReleasedError,
@@ -142,6 +143,7 @@ _HOMES = {
         "StepReusedError StepValueError TargetPlanError"
     ),
     "declaration": "DeclarationError TargetLoadError UndeclaredDependencyError",
+    "hub": "FrameTooLargeError HubRefusedError",
     "offload": (
         "BufferBusyError BufferReleasedError BufferTypeError DuplicateKernelError FrameError GraphFailedError "
         "GraphStateError GraphTimeoutError HandshakeRejectedError InvariantViolated KernelCrashedError "
@@ -193,10 +195,12 @@ __all__ = [
     "ExpansionError",
     "FindingError",
     "FrameError",
+    "FrameTooLargeError",
     "GraphFailedError",
     "GraphStateError",
     "GraphTimeoutError",
     "HandshakeRejectedError",
+    "HubRefusedError",
     "IdMapConflictError",
     "InvariantViolated",
     "KernelCrashedError",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def a_signal_reaches_early_and_late_waiters(env: CoordinatorEnv) -> None:
     """It is durable: who starts to wait later sees it at once."""
     master = await env.master()
-    worker = await env.worker()
+    worker = (await join(env, "w")).coordinator
     gives_up, waits = (asyncio.ensure_future(worker.wait_for_signal(seen=Signal.RUNNING)) for _ in range(2))
     await env.waiting("wait_for_signal")
     await cancel(gives_up)
@@ -34,7 +34,7 @@ async def a_signal_reaches_early_and_late_waiters(env: CoordinatorEnv) -> None:
 async def a_signal_only_rises(env: CoordinatorEnv) -> None:
     """A stop after a failure must reach everybody; nothing takes it back."""
     master = await env.master()
-    worker = await env.worker()
+    worker = (await join(env, "w")).coordinator
     sent = await asyncio.gather(*[master.send_signal(s) for s in (Signal.STOPPED, Signal.PIPELINE_FAILED)])
     assert sent[0] is Signal.STOPPED
     assert await master.send_signal(Signal.RUNNING) is Signal.STOPPED

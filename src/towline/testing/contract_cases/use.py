@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def every_wait_can_be_cancelled(env: CoordinatorEnv) -> None:
     """A call that outlives its cancellation holds up the end of the run."""
     master = await env.master()
-    worker = await env.worker()
+    worker = (await join(env, "w")).coordinator
     waits: dict[str, Awaitable[object]] = {
         "wait_for_outcome": worker.wait_for_outcome("a"),
         "wait_for_signal": worker.wait_for_signal(seen=Signal.RUNNING),
@@ -62,7 +62,7 @@ async def closing_ends_pending_calls(env: CoordinatorEnv) -> None:
 async def nobody_waits_for_a_lost_master(env: CoordinatorEnv) -> None:
     """Without a master nothing will ever happen: a worker must end and say so."""
     await env.master()
-    worker = await env.worker()
+    worker = (await join(env, "w")).coordinator
     waiter = asyncio.ensure_future(worker.wait_for_signal(seen=Signal.RUNNING))
     await env.waiting("wait_for_signal")
     await env.pass_time(env.worker_timeout_s * 4.2)
