@@ -9,8 +9,19 @@ import pytest
 from simulation.faults import Fault, Plan
 from simulation.world import World, mix
 
-from towline.offload.calls import Call, GraphRun
-from towline.offload.messages import CallMessage, Cancel, Gone, Heartbeat, HeartbeatAck, Hello, Pull, Result, ResultAck
+from towline.offload.calls import Call, GraphRun, Phase
+from towline.offload.messages import (
+    CallAck,
+    CallMessage,
+    Cancel,
+    Gone,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Pull,
+    Result,
+    ResultAck,
+)
 from towline.testing import clause
 
 
@@ -220,6 +231,47 @@ def test_a_worker_is_never_given_more_than_it_takes() -> None:
 
     assert most <= 4
     assert w.scheduler.local_runs > 5
+
+
+@clause("OFF-411")
+def test_quick_calls_are_sent_ahead_of_their_turn() -> None:
+    """Four calls of microseconds leave both ends waiting for each other; four of a second keep a worker busy."""
+    session = ready().core.sessions[1]
+    session.calls = dict.fromkeys(range(session.window))  # type: ignore[arg-type]  # their number alone counts here
+
+    session.backlog_s = 0.001
+    assert session.has_room
+    session.backlog_s = 0.5
+    assert not session.has_room
+    session.calls = dict.fromkeys(range(session.max_jobs))  # type: ignore[arg-type]
+    session.backlog_s = 0.001
+    assert not session.has_room
+
+
+@clause("OFF-608")
+def test_a_call_of_a_quick_kernel_is_answered_by_its_result() -> None:
+    """An acknowledgement that leaves with the result says nothing; when the kernel is slow after all, heartbeats tell."""
+    w = ready(Fault("slow", 0, 20.0, 60.0, 1.0, 9.0))
+    agent = w.agents[0]
+    agent.core._latest_s["sim.mix"] = 0.0001
+    sent: list[type] = []
+    fate = w.nemesis.fate
+
+    def noted(link: int, towards: str, nth: int, frame: Any, now: float) -> Any:
+        sent.append(type(frame.message))
+        return fate(link, towards, nth, frame, now)
+
+    w.nemesis.fate = noted  # type: ignore[method-assign]
+    finish(w, submit(w))
+    assert (sent.count(CallAck), sent.count(Result)) == (0, 1)
+
+    w.clock.run_for(25.0)
+    agent.core._latest_s["sim.mix"] = 0.0001
+    run = submit(w)
+    w.clock.run_for(2.0)
+    assert run.calls[0].phase is Phase.RUNNING
+    finish(w, run)
+    assert run.calls[0].attempts == 1
 
 
 @clause("OFF-308", "OFF-609")

@@ -314,7 +314,7 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(REMEMBERED_CALLS + 500):
         one: Any = Numbered()
         one.number = number
-        kept.frame(one, 0.0, "CALL")
+        kept.frame(one, 0.0, "RESULT", "ok")
 
     assert len(kept._stories) == REMEMBERED_CALLS
     assert 0 not in kept._stories

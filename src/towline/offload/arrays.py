@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -80,6 +81,7 @@ def write_dtype(dtype: DType) -> str:
     return json.dumps(np.lib.format.dtype_to_descr(dtype))
 
 
+@lru_cache(maxsize=1_024)
 def read_dtype(text: str) -> DType:
     """Read what ``write_dtype`` wrote.
 
@@ -104,7 +106,7 @@ def checked_bytes(dtype: DType, shape: tuple[int, ...] | list[int], limit: int =
     """
     if len(shape) > MAX_AXES:
         raise ValueError(f"{len(shape)} axes, at most {MAX_AXES}")
-    if any(length < 0 for length in shape):
+    if min(shape, default=0) < 0:
         raise ValueError(f"negative length in {tuple(shape)}")
     size = math.prod(shape) * dtype.itemsize
     if size > limit:
@@ -125,8 +127,9 @@ def array_over(memory: memoryview | bytearray, dtype: DType, shape: tuple[int, .
     size = checked_bytes(dtype, shape)
     if size == 0:
         return np.empty(shape, dtype)
-    flat: Array = np.frombuffer(memory, np.uint8, size)
-    return flat.view(dtype).reshape(shape)
+    # Not np.ndarray(shape, dtype, memory): a view of it could be made writable though the memory is read-only.
+    flat: Array = np.frombuffer(memory, dtype, size // dtype.itemsize)
+    return flat.reshape(shape) if len(shape) != 1 else flat
 
 
 def read_only(array: Array) -> Array:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from towline.offload.buffer_table import BufferTable
+    from towline.offload.calls import Call
     from towline.offload.regions import Region
 
 
@@ -38,7 +39,7 @@ class Buffer:
         self._version = 1
         self._reserved = 1
         self._released = False
-        self._calls: dict[int, str] = {}
+        self._calls: dict[int, Call | str] = {}
         self._children: list[Buffer] = []
         self._parent: Buffer | None = None
         self._frozen: Array | None = None
@@ -185,7 +186,9 @@ class Buffer:
     def _check_idle(self, operation: str) -> None:
         self._check_usable(operation)
         if self._calls:
-            raise BufferBusyError(self._label(), operation, next(iter(self._calls.values())))
+            user = next(iter(self._calls.values()))
+            text = user if isinstance(user, str) else f"call {user.number} ({user.label()})"
+            raise BufferBusyError(self._label(), operation, text)
 
     def _check_writable(self) -> None:
         if not self._owned and not self._data.flags.writeable:

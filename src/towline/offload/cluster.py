@@ -290,6 +290,8 @@ class Cluster:
         return tuple(f"{view.worker} is {view.state}" for view in self.workers() if view.state != "live")
 
     def _look(self) -> None:
+        if not self._waiting:
+            return
         live = self._live()
         for count, ready in self._waiting:
             if live >= count and not ready.done():

@@ -112,7 +112,13 @@ class Engine:
         scheduler = self.scheduler
         while True:
             scheduler.advance(self.timers.time())
-            acted = self._carry_out()
+            acted = bool(scheduler.ended)
+            if acted:
+                # First, so that what the graph's owner does next leaves together with the acknowledgements of its results.
+                ended, scheduler.ended = scheduler.ended, []
+                for run in ended:
+                    run.on_end(run)
+            acted = self._carry_out() or acted
             if scheduler.starts:
                 starts, scheduler.starts = scheduler.starts, []
                 for call in starts:
@@ -126,12 +132,7 @@ class Engine:
                 self._remember()
             if self.monitor is not None:
                 self.monitor.check(scheduler, self.core)
-            if scheduler.ended:
-                ended, scheduler.ended = scheduler.ended, []
-                for run in ended:
-                    run.on_end(run)
-                acted = True
-            if not acted:
+            if not acted and not scheduler.ended:
                 break
         for listener in self.on_change:
             listener()

@@ -86,6 +86,7 @@ class FabricLink:
 
     def __init__(self, fabric: InProcessFabric, number: int, direction: str, name: str) -> None:
         self.fabric, self.number, self.direction, self.name = fabric, number, direction, name
+        self._timers = fabric.timers
         self.other: FabricLink | None = None
         self._outbox = Outbox()
         self._inbox: Inbox | None = None
@@ -122,7 +123,7 @@ class FabricLink:
         self._outbox.put(frame)
         if not self._pumping:
             self._pumping = True
-            self.fabric.timers.call_soon(self._pump)
+            self._timers.call_soon(self._pump)
 
     def detach(self, pin: int) -> None:
         """Copy what is queued of one buffer."""
@@ -131,11 +132,11 @@ class FabricLink:
     def close(self, reason: str) -> None:
         """Send what is queued, then close both ends."""
         if self.up:
-            self._pump()
+            self._pump(closing=True)
             self.break_off(reason)
             if self.other is not None:
                 # Behind the frames that are on their way already: callbacks run in the order they were asked for.
-                self.fabric.timers.call_soon(self.other.break_off, reason)
+                self._timers.call_soon(self.other.break_off, reason)
 
     def break_off(self, reason: str) -> None:
         """The link is gone, now, on this side."""
@@ -147,9 +148,10 @@ class FabricLink:
         if self._owner is not None:
             self._owner.on_down(reason)
 
-    def _pump(self) -> None:
+    def _pump(self, closing: bool = False) -> None:
+        """Let the queued frames leave. They arrive in this turn, but those of a link that its owner closes just now."""
         self._pumping = False
-        timers, plan = self.fabric.timers, self.fabric.plan
+        timers, plan = self._timers, self.fabric.plan
         while self.up and self._outbox:
             lanes = self._outbox._lanes
             frame = (lanes[0] or lanes[1])[0]
@@ -173,22 +175,25 @@ class FabricLink:
                     )
                     timers.call_at(now + delay, self._emit, held)
                 else:
-                    self._emit(frame)
+                    self._emit(frame, soon=closing)
             self._sent(frame)
 
-    def _emit(self, frame: Frame) -> None:
+    def _emit(self, frame: Frame, soon: bool = False) -> None:
         if not self.up or self.other is None:
             return
         data = b"".join(encode(frame, self._seq))
         self._seq += 1
         if self.fabric.plan is not None:
             data = self.fabric.plan.mangle(self.number, self.direction, self._seq, data)
-        self.fabric.timers.call_soon(self.other.arrive, data)
+        if soon:
+            self._timers.call_soon(self.other.arrive, data)
+        else:
+            self.other.arrive(data)
 
     def arrive(self, data: bytes) -> None:
         """Bytes are here: hand them over in pieces."""
         view = memoryview(data)
-        cut = self.fabric.random.randrange(1, len(view)) if len(view) > 1 else 1
+        cut = 1 + int(self.fabric.random.random() * (len(view) - 1))
         for piece in (view[:cut], view[cut:]):
             if self.up and self._inbox is not None and piece.nbytes:
                 self._inbox.feed(piece)

@@ -13,6 +13,8 @@ from towline.errors.offload import FrameError
 from towline.offload.messages import MESSAGES, PROTOCOL, Message
 
 HEADER = struct.Struct("<HBBHHIIQQ")
+_LEAD, _TAIL = struct.Struct("<HBBHHI"), struct.Struct("<QQ")
+"""What comes before the checksum, and after it."""
 HEADER_BYTES = 32
 MAGIC = 0x5754
 OPTIONAL, BODY_SHM, OFFER, BODY_DIGEST = 1, 2, 4, 8
@@ -40,7 +42,7 @@ class Frame:
         self, message: Message, body: tuple[memoryview, ...] = (), *, flags: int = 0, pin: tuple[int, ...] = ()
     ) -> None:
         self.message, self.body, self.flags, self.pin = message, body, flags, pin
-        self.body_bytes = sum(part.nbytes for part in body)
+        self.body_bytes = sum([part.nbytes for part in body]) if body else 0
 
     def __repr__(self) -> str:
         return f"{type(self.message).__name__}({self.message}, {self.body_bytes} bytes)"
@@ -60,14 +62,14 @@ def encode(frame: Frame, seq: int) -> list[memoryview]:
     message = frame.message
     meta = _encode(message)
     body_bytes = frame.body_bytes
-    parts = [part for part in frame.body if part.nbytes]
+    parts = [part for part in frame.body if part.nbytes] if body_bytes else []
     if frame.flags & BODY_DIGEST:
         parts.append(memoryview(body_digest(parts)))
         body_bytes += DIGEST_BYTES
-    lead = struct.pack("<HBBHHI", MAGIC, PROTOCOL, message.code, frame.flags, message.lane, len(meta))
-    tail = struct.pack("<QQ", body_bytes, seq)
-    crc = zlib.crc32(meta, zlib.crc32(tail, zlib.crc32(lead)))
-    return [memoryview(b"".join((lead, crc.to_bytes(4, "little"), tail, meta))), *parts]
+    lead = _LEAD.pack(MAGIC, PROTOCOL, message.code, frame.flags, message.lane, len(meta))
+    rest = _TAIL.pack(body_bytes, seq) + meta
+    crc = zlib.crc32(rest, zlib.crc32(lead))
+    return [memoryview(lead + crc.to_bytes(4, "little") + rest), *parts]
 
 
 def read_header(header: bytes | memoryview, offset: int, max_meta: int) -> tuple[int, int, int, int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from towline.offload.kernels import KernelFunction
     from towline.offload.messages import CallMessage, ErrorReport
     from towline.offload.pieces import ArrayPlan, Piece
+
+
+COMPACT_AT = 1_024
+"""Entries of one master at which those that are not waiting any more are removed."""
 
 
 class Stage(IntEnum):
@@ -75,3 +80,37 @@ class Job:
             mine.kid == message.kid and mine.params == message.params and mine.reads == message.reads
             and [(r.buffer_id, r.dtype, r.shape) for r in mine.writes] == [(r.buffer_id, r.dtype, r.shape) for r in message.writes]
         )  # fmt: skip
+
+
+class WaitingJobs:
+    """Jobs that have their inputs and wait for a slot: by turns between masters, then by priority, then by fence (OFF-904).
+
+    A job that was dropped or failed meanwhile is passed by when its turn comes.
+    """
+
+    def __init__(self) -> None:
+        self._heaps: dict[int, list[tuple[int, int, int, Job]]] = {}
+        self._count = 0
+        self._last_link = -1
+
+    def put(self, job: Job) -> None:
+        """Let a job wait."""
+        heap = self._heaps.setdefault(job.link, [])
+        if len(heap) >= COMPACT_AT:
+            heap[:] = [entry for entry in heap if entry[3].stage is Stage.QUEUED]
+            heapq.heapify(heap)
+        self._count += 1
+        heapq.heappush(heap, (-job.message.priority, job.fence, self._count, job))
+
+    def take(self) -> Job | None:
+        """Take the job that runs next, or None."""
+        while self._heaps:
+            link = min((number for number in self._heaps if number > self._last_link), default=min(self._heaps))
+            heap = self._heaps[link]
+            while heap:
+                job = heapq.heappop(heap)[3]
+                if job.stage is Stage.QUEUED:
+                    self._last_link = link
+                    return job
+            del self._heaps[link]
+        return None

@@ -149,12 +149,12 @@ class MasterCore(Joining):
 
     def _session_frame(self, session: Session, message: Message, head: Head, landed: bool, now: float) -> None:
         match message:
-            case Heartbeat():
-                self._heartbeat(session, message, now)
-            case CallAck():
-                self._call_ack(session, message, now)
             case Result():
                 self._result(session, message, head, landed, now)
+            case CallAck():
+                self._call_ack(session, message, now)
+            case Heartbeat():
+                self._heartbeat(session, message, now)
             case Data():
                 self._data(session, message, head, landed, now)
             case Pull():
@@ -271,7 +271,8 @@ class MasterCore(Joining):
         ):
             return False
         fence = self.scheduler.begin(call, now)
-        dispatch = Dispatch(call, fence, now)
+        call.expected_s = self.scheduler.timings.expected_s(call.kernel_name, call.payload_bytes)
+        dispatch = Dispatch(call, fence, now, alone=not session.calls)
         dispatch.regions = regions
         refs, body, pins, mask, inlined = [], [], [], 0, 0
         for index, buffer in enumerate(call.reads):
@@ -326,9 +327,8 @@ class MasterCore(Joining):
             return
         call = dispatch.call
         dispatch.touched_at = now
-        self.explanations.frame(call, now, f"CALL_ACK {ack.verdict}")
-        if dispatch.flushed_at is not None and dispatch.misses == 0 and call.phase is Phase.SENT:
-            session.measure_rtt(max(now - dispatch.flushed_at, 1e-6))
+        self.explanations.frame(call, now, "CALL_ACK", ack.verdict)
+        self._observe_rtt(session, dispatch, 0.0, now)
         if ack.verdict in ("accepted", "duplicate"):
             if call.phase is Phase.SENT:
                 call.phase = Phase.ACCEPTED
@@ -352,11 +352,12 @@ class MasterCore(Joining):
             return
         call = dispatch.call
         dispatch.touched_at = now
-        self.explanations.frame(call, now, f"RESULT {message.status}")
+        self.explanations.frame(call, now, "RESULT", message.status)
         if message.status != "ok":
             self._failed_result(session, dispatch, message, now)
             return
         call.kernel_s = finite_seconds(message.timings.get("kernel_s", 0.0))
+        self._observe_rtt(session, dispatch, call.kernel_s, now)
         problem = self._misfit(call, message.writes)
         if problem is not None:
             self._answer(session, dispatch)

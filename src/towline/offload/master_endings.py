@@ -34,7 +34,7 @@ class Endings(MasterState):
             if region is None:
                 session.keep(buffer._id, version, buffer._data.nbytes)
         self._tell("call_committed", now, session, {}, call)
-        self.scheduler.reconsider(now)
+        self.scheduler.room_made = True
 
     def _answer(self, session: Session, dispatch: Dispatch, *, keep_outputs: bool = False) -> None:
         self._forget(session, dispatch)

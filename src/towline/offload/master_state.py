@@ -70,6 +70,11 @@ class MasterState:
         self.listeners: Sequence[object] | None = None
         """Who hears of events, if whoever carries them out has said so; nobody is told what nobody hears."""
 
+    @property
+    def has_actions(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self._out)
+
     def take(self) -> list[Action]:
         """Return what is to be done, and forget it."""
         out, self._out = self._out, []

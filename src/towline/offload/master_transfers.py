@@ -138,6 +138,16 @@ class Transfers(Endings):
             self._observe_down(session, dispatch, now)
             self._commit(session, dispatch, dispatch.arrays, now)
 
+    def _observe_rtt(self, session: Session, dispatch: Dispatch, kernel_s: float, now: float) -> None:
+        """The first answer to a call that the worker had to itself: behind others, their time would count too."""
+        if (
+            dispatch.alone
+            and dispatch.flushed_at is not None
+            and not dispatch.misses
+            and dispatch.call.phase is Phase.SENT
+        ):
+            session.measure_rtt(max(now - dispatch.flushed_at - kernel_s, 1e-6))
+
     def _observe_down(self, session: Session, dispatch: Dispatch, now: float) -> None:
         size = sum(dispatch.fetched)
         spent = now - dispatch.fetch_at

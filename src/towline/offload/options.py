@@ -123,8 +123,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def jobs_here(self) -> int:
-        """Calls held at once: ``max_jobs``, else twice the slots, at least 4."""
-        return self.max_jobs or max(4, 2 * self.slots_here)
+        """Calls held at once: ``max_jobs``, else twice the slots, at least 64; a master sends so many only of quick ones."""
+        return self.max_jobs or max(64, 2 * self.slots_here)
 
 
 class OffloadAccess(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from towline.offload.policies import completion_s
-from towline.offload.records import CallNumber, CallView, Decline, LocalView, WorkerId
+from towline.offload.policies import LeastLoadedPolicy, completion_s
+from towline.offload.records import CallNumber, CallView, Decline, LocalView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -62,6 +62,15 @@ class Placer:
 
     def _ask(self, call: Call, fit: list[Session], out: dict[str, str], now: float) -> Session | Decline:
         missing = {session.worker: missing_bytes(call, session) for session in fit}
+        costs: dict[str, float]
+        if call.place == "remote" or type(self.policy) is LeastLoadedPolicy:
+            # Views are for policies of others; the default's choice needs five numbers of each worker.
+            costs = {
+                session.worker: session.completion_s(missing[session.worker], call.output_bytes) for session in fit
+            }
+            best = min(fit, key=lambda s: (costs[s.worker], missing[s.worker], s.worker)) if len(fit) > 1 else fit[0]
+            self.on_choice(call, out, costs, best.worker)
+            return best
         views = [session.view() for session in fit]
         scheduler = self._scheduler
         view = CallView(
@@ -73,15 +82,12 @@ class Placer:
             slots=scheduler.local_slots, running=scheduler.local_running, backlog_s=scheduler.local_backlog_s,
             expected_s=call.expected_s,
         )  # fmt: skip
-        costs: dict[str, float] = {w.worker: completion_s(view, w) for w in views}
-        if call.place == "remote":
-            picked: WorkerId | Decline = min(views, key=lambda w: (costs[w.worker], w.worker)).worker
-        else:
-            try:
-                picked = self.policy.pick_worker(view, views, local, now, self._random)
-            except Exception as error:  # noqa: BLE001 - a policy is foreign code; declining is always safe (OFF-409)
-                self.on_policy_error(call, f"{type(error).__name__}: {error}")
-                return Decline("policy_error", f"{type(error).__name__}: {error}")
+        costs = {w.worker: completion_s(view, w) for w in views}
+        try:
+            picked = self.policy.pick_worker(view, views, local, now, self._random)
+        except Exception as error:  # noqa: BLE001 - a policy is foreign code; declining is always safe (OFF-409)
+            self.on_policy_error(call, f"{type(error).__name__}: {error}")
+            return Decline("policy_error", f"{type(error).__name__}: {error}")
         if isinstance(picked, Decline):
             self.on_choice(call, out, costs, picked.reason)
             return picked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from towline.offload.records import CallView, Decline, LocalView, WorkerId, WorkerView
-from towline.offload.sessions import UNMEASURED_BYTES_PER_S
+from towline.offload.sessions import estimate_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +28,11 @@ def completion_s(call: CallView, worker: WorkerView) -> float:
     Round trip, what the worker lacks at the bandwidth to it, the outputs at the bandwidth from it, and its
     backlog spread over its slots.
     """
-    up = worker.up_bytes_per_s or UNMEASURED_BYTES_PER_S
-    down = worker.down_bytes_per_s or UNMEASURED_BYTES_PER_S
     missing = call.missing_bytes.get(worker.worker, call.payload_bytes)
-    return worker.rtt_s + missing / up + call.output_bytes / down + worker.backlog_s / worker.slots
+    return estimate_s(
+        worker.rtt_s, missing, worker.up_bytes_per_s, call.output_bytes, worker.down_bytes_per_s,
+        worker.backlog_s / worker.slots,
+    )  # fmt: skip
 
 
 class LeastLoadedPolicy(OffloadPolicy):

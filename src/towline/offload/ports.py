@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Core(Protocol):
     """What the two halves of the protocol have in common."""
 
+    @property
+    def has_actions(self) -> bool: ...
     def body_for(self, link: int, head: Head, now: float) -> Sequence[memoryview] | None: ...
     def frame(self, link: int, head: Head, landed: bool, now: float) -> None: ...
     def bytes_in(self, link: int, count: int, now: float) -> None: ...
@@ -67,28 +69,32 @@ class Links:
 class _Port:
     """The owner of one link: adds its number and the time."""
 
+    __slots__ = ("_changed", "_core", "_links", "_number", "_time")
+
     def __init__(self, links: Links, number: int) -> None:
         self._links, self._number = links, number
+        self._core, self._time, self._changed = links._core, links._time, links._changed
 
     def body_for(self, head: Head) -> Sequence[memoryview] | None:
-        return self._links._core.body_for(self._number, head, self._links._time())
+        return self._core.body_for(self._number, head, self._time())
 
     def on_frame(self, head: Head, landed: bool) -> None:
-        self._links._core.frame(self._number, head, landed, self._links._time())
-        self._links._changed()
+        self._core.frame(self._number, head, landed, self._time())
+        self._changed()
 
     def on_bytes(self, count: int) -> None:
-        self._links._core.bytes_in(self._number, count, self._links._time())
+        self._core.bytes_in(self._number, count, self._time())
 
     def on_flushed(self, frame: Frame) -> None:
-        self._links._core.flushed(self._number, frame, self._links._time())
-        self._links._changed()
+        self._core.flushed(self._number, frame, self._time())
+        if self._core.has_actions:  # mostly there is nothing more to send: no turn of the loop for that
+            self._changed()
 
     def on_broken(self, error: FrameError) -> None:
-        self._links._core.broken(self._number, error, self._links._time())
-        self._links._changed()
+        self._core.broken(self._number, error, self._time())
+        self._changed()
 
     def on_down(self, reason: str) -> None:
         if self._links._links.pop(self._number, None) is not None:
-            self._links._core.link_down(self._number, reason, self._links._time())
-            self._links._changed()
+            self._core.link_down(self._number, reason, self._time())
+            self._changed()

@@ -134,7 +134,7 @@ class FrameReader:
         parts = None
         if message is not None:
             parts = self._sink.body_for(head)
-            if parts is not None and sum(part.nbytes for part in parts) != payload:
+            if parts is not None and sum([part.nbytes for part in parts]) != payload:
                 raise FrameError(self._offset + 16, "body_len", f"is {payload}, which is not what was announced")
         self._seq += 1
         self._start += size
@@ -143,7 +143,8 @@ class FrameReader:
         self._parts = [part for part in parts if part.nbytes] if parts else []
         self._part = self._filled = 0
         self._body_left = payload
-        self._digest = bytearray()
+        if flags & BODY_DIGEST:
+            self._digest = bytearray()
         return True
 
     def _take_body(self) -> bool:

@@ -14,7 +14,7 @@ from towline.errors.offload import (
     KernelTimeoutError,
     OffloadUnavailableError,
 )
-from towline.offload.calls import Call, GraphRun, Phase
+from towline.offload.calls import REMOTE_PHASES, Call, GraphRun, Phase
 from towline.offload.edges import DATA, AccessTracker
 from towline.offload.records import Decline
 from towline.offload.timings import Timings
@@ -74,6 +74,8 @@ class Scheduler:
         self._next_number = 1
         self._next_fence = 1
         self.calls: dict[int, Call] = {}
+        self.room_made = False
+        """A worker has room again: its next calls are chosen once for all results that came in together."""
         self.starts: list[Call] = []
         self.stops: list[Call] = []
         self.ended: list[GraphRun] = []
@@ -98,8 +100,7 @@ class Scheduler:
             touched: dict[int, int] = {}
             for buffer in (*call.reads, *call.writes):
                 touched[buffer._id] = buffer._data.nbytes
-                if call.number not in buffer._calls:
-                    buffer._calls[call.number] = f"call {call.number} ({call.label()})"
+                buffer._calls[call.number] = call
             call.payload_bytes = sum(touched.values())
             call.output_bytes = sum(buffer._data.nbytes for buffer in call.writes)
             call.expected_s = self.timings.expected_s(call.kernel_name, call.payload_bytes)
@@ -123,6 +124,9 @@ class Scheduler:
 
     def advance(self, now: float) -> None:
         """Place every ready call that can be placed, and fill the local slots. Costs nothing when none is ready."""
+        if self.room_made:
+            self.room_made = False
+            self.reconsider(now)
         full: Decline | None = None
         while self._ready:
             entry = heapq.heappop(self._ready)
@@ -380,7 +384,7 @@ class Scheduler:
     def _leave(self, call: Call, before: Phase, now: float) -> None:
         if before is Phase.LOCAL_RUNNING and call.phase is Phase.CANCELLED:
             self.stops.append(call)
-        elif before in (Phase.SENT, Phase.ACCEPTED, Phase.RUNNING, Phase.FETCHING) and self.remote is not None:
+        elif before in REMOTE_PHASES and call.phase is not Phase.SUCCEEDED and self.remote is not None:
             self.remote.withdraw(call, now)
         for buffer in (*call.reads, *call.writes):
             buffer._calls.pop(call.number, None)

@@ -18,12 +18,28 @@ LIVING = ("joining", "probing", "live", "suspect", "draining")
 OFFERABLE = "live"
 UNMEASURED_BYTES_PER_S = 100e6
 """What bandwidth is taken to be before it was measured (OFF-405)."""
+QUICK_BACKLOG_S = 0.005
+"""Expected work per slot below which a worker is given more calls than it needs to keep its slots busy (OFF-411)."""
+
+
+def estimate_s(
+    rtt_s: float,
+    missing_bytes: int,
+    up_bytes_per_s: float,
+    output_bytes: int,
+    down_bytes_per_s: float,
+    backlog_s: float,
+) -> float:
+    """Estimate when a worker would have returned a call, kernel time left out; bandwidth 0.0 is not measured."""
+    up, down = up_bytes_per_s or UNMEASURED_BYTES_PER_S, down_bytes_per_s or UNMEASURED_BYTES_PER_S
+    return rtt_s + missing_bytes / up + output_bytes / down + backlog_s
 
 
 class Dispatch:
     """One call as one worker was given it."""
 
     __slots__ = (
+        "alone",
         "arrays",
         "call",
         "fence",
@@ -41,8 +57,8 @@ class Dispatch:
         "transfers",
     )  # fmt: skip
 
-    def __init__(self, call: Call, fence: int, now: float) -> None:
-        self.call, self.fence = call, fence
+    def __init__(self, call: Call, fence: int, now: float, *, alone: bool) -> None:
+        self.call, self.fence, self.alone = call, fence, alone
         self.sent_at = self.touched_at = now
         self.flushed_at: float | None = None
         self.misses = 0
@@ -96,6 +112,7 @@ class Session:
         self.refused_kernels: dict[str, str] = {}
         self.slots = max(1, min(hello.slots, 4096))
         self.max_jobs = max(1, min(hello.max_jobs, 65_536))
+        self.window = min(self.max_jobs, max(4, 2 * self.slots))
         self.mem_total, self.mem_free = hello.mem_total, hello.mem_free
         self.host_id, self.devices, self.numeric = hello.host_id, tuple(hello.devices), dict(hello.numeric)
         self.shm = "off"
@@ -125,8 +142,15 @@ class Session:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be given one more call now."""
-        return self.state == OFFERABLE and not self.full and len(self.calls) < self.max_jobs
+        """Whether it may be given one more call now.
+
+        A few calls ahead keep its slots busy; more of them would only keep other workers idle, unless they are so
+        short that the way to the worker and back takes longer than all of them.
+        """
+        held = len(self.calls)
+        if self.state != OFFERABLE or self.full or held >= self.max_jobs:
+            return False
+        return held < self.window or self.backlog_s < QUICK_BACKLOG_S * self.slots
 
     def holds(self, buffer: int, version: int) -> bool:
         """Say whether its cache is thought to have this copy."""
@@ -160,6 +184,11 @@ class Session:
         """Take a measured bandwidth to the worker in, weight 1/4."""
         self.up = bytes_per_s if self.up == 0 else self.up + (bytes_per_s - self.up) / 4
         self.peer.outgoing.bandwidth = self.up
+
+    def completion_s(self, missing_bytes: int, output_bytes: int) -> float:
+        """Estimate when it would have returned a call (OFF-405)."""
+        backlog_s = max(self.backlog_s, 0.0) / self.slots if self.calls else 0.0
+        return estimate_s(self.rtt_s, missing_bytes, self.up, output_bytes, self.down, backlog_s)
 
     def view(self) -> WorkerView:
         """Return what policies and people see."""

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from towline.offload.frames import Frame, Head
 
 
+_OF_LINKS = (Challenge, Welcome, Reject, Bye, ErrorMessage)
+"""Messages that may come before a session stands, or end it."""
+
+
 class WorkerCore(Inputs):
     """Bonds with masters, jobs, cache and slots of one agent."""
 
@@ -113,6 +117,9 @@ class WorkerCore(Inputs):
         message = head.message
         if bond is None or message is None:
             return
+        if bond.phase != "greeting" and not isinstance(message, _OF_LINKS):
+            self._bond_frame(bond, message, head, landed, now)
+            return
         match message:
             case Challenge():
                 self._challenge(bond, message, now)
@@ -125,25 +132,22 @@ class WorkerCore(Inputs):
             case ErrorMessage():
                 self._close(bond, f"{message.reason}: {message.text}", now)
             case _:
-                if bond.phase == "greeting":
-                    self.dropped_frames += 1  # a worker without WELCOME drops and counts (section 10)
-                else:
-                    self._bond_frame(bond, message, head, landed, now)
+                self.dropped_frames += 1  # a worker without WELCOME drops and counts (section 10)
 
     def _bond_frame(self, bond: Bond, message: Message, head: Head, landed: bool, now: float) -> None:
         match message:
-            case HeartbeatAck():
-                self._heartbeat_ack(bond, message, now)
             case CallMessage():
                 self._call(bond, message, landed, now)
+            case ResultAck():
+                self._result_ack(bond, message, now)
+            case HeartbeatAck():
+                self._heartbeat_ack(bond, message, now)
             case Data():
                 self._data(bond, message, head, landed, now)
             case Gone():
                 self._gone(bond, message, now)
             case Fetch():
                 self._fetch(bond, message, now)
-            case ResultAck():
-                self._result_ack(bond, message, now)
             case Cancel():
                 for job in list(bond.jobs.values()):
                     if message.call in (None, job.call) and message.fence in (None, job.fence):
@@ -367,7 +371,8 @@ class WorkerCore(Inputs):
         for plan, piece in pieces:
             if plan.ref.buffer_id:
                 self.cache.put((bond.run, plan.ref.buffer_id, plan.ref.version), piece)
-        self._send(bond, CallAck(message.call, message.fence, "accepted"))
+        if not self._answers_at_once(name):
+            self._send(bond, CallAck(message.call, message.fence, "accepted"))
         self._gather(bond, job, {id(plan.ref): piece for plan, piece in pieces}, [piece for _, piece in pieces], now)
 
     def _admit(self, bond: Bond, message: CallMessage, now: float) -> str:

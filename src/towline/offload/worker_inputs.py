@@ -165,5 +165,5 @@ class Inputs(Results):
     def _when_complete(self, bond: Bond, job: Job, now: float) -> None:
         if job.wanted == 0 and job.stage is Stage.PULLING:
             job.stage = Stage.QUEUED
-            self._queue.append(job)
+            self._waiting.put(job)
             self._start_jobs(now)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from towline.offload.pieces import ArrayPlan, Piece
 
 
+QUICK_RESULT_S = 0.001
+"""A kernel that took less the last time gets no CALL_ACK: its RESULT says the same, and a heartbeat if that takes longer."""
+
+
 class Results(WorkerState):
     """From the end of a kernel to the acknowledgement of its result."""
 
@@ -47,6 +51,8 @@ class Results(WorkerState):
     def _finish(self, job: Job, now: float) -> None:
         bond = self.bonds[job.link]
         job.stage = Stage.UNACKED
+        self._results += 1
+        self.result_bytes += job.kept_bytes
         job.inputs = []
         self._unpin(job)
         self._send_result(bond, job, now)
@@ -55,8 +61,6 @@ class Results(WorkerState):
     def _fail(self, bond: Bond, job: Job, error: ErrorReport, now: float) -> None:
         if job.stage in (Stage.UNACKED, Stage.DROPPED):
             return
-        if job.stage is Stage.QUEUED:
-            self._queue.remove(job)
         for incoming in bond.incoming.values():
             incoming.jobs = [entry for entry in incoming.jobs if entry[0] is not job]
         job.error, job.status = error, "failed"
@@ -71,6 +75,10 @@ class Results(WorkerState):
         self._fail(bond, job, ErrorReport("cancelled", "Cancelled", "the master cancelled the call"), now)
         job.status = "cancelled"
 
+    def _answers_at_once(self, kernel: str) -> bool:
+        """Say whether the result of a kernel is there as soon as an acknowledgement of its call would be."""
+        return self._latest_s.get(kernel, QUICK_RESULT_S) < QUICK_RESULT_S
+
     def _leave_slot(self, job: Job, now: float) -> bool:
         """Free the slot of a job; False if nobody wants its result any more."""
         self._running.discard(id(job))
@@ -84,6 +92,8 @@ class Results(WorkerState):
         """A kernel returned."""
         if self._leave_slot(job, now):
             job.outputs, job.kernel_s = outputs, kernel_s
+            if job.function is not None:
+                self._latest_s[job.function.kernel.name] = kernel_s
             self._finish(job, now)
 
     def kernel_failed(self, job: Job, error: ErrorReport, kernel_s: float, now: float) -> None:

@@ -9,7 +9,7 @@ from towline.offload.actions import Close, Send
 from towline.offload.bonds import REMEMBERED_ENDS, Bond, Connect, EndAgent, StartKernel, StopKernel, WorkerAction
 from towline.offload.cache import CopyCache
 from towline.offload.frames import BODY_DIGEST, Frame
-from towline.offload.jobs import Job, Stage
+from towline.offload.jobs import Job, Stage, WaitingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +42,9 @@ class WorkerState:
         self._boots = 0
         self._next_transfer = 1
         self._running: set[int] = set()
-        self._queue: list[Job] = []
-        self._turn_link = -1
+        self._waiting = WaitingJobs()
+        self._results = 0
+        self._latest_s: dict[str, float] = {}
         self._out: list[WorkerAction] = []
         self._last_tick: float | None = None
         self._lost_since: float | None = None
@@ -55,6 +56,11 @@ class WorkerState:
         self.executions: OrderedDict[tuple[bytes, int, int], int] = OrderedDict()
         self.rejected_frames = self.dropped_frames = 0
         self.tick_s = 0.25
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self._out)
 
     def take(self) -> list[WorkerAction]:
         """Return what is to be done, and forget it."""
@@ -115,9 +121,10 @@ class WorkerState:
         if job.stage is Stage.RUNNING:
             job.cancel.set()
             self._out.append(StopKernel(job))
-        elif job.stage is Stage.QUEUED:
-            self._queue.remove(job)
-        for incoming in list(bond.incoming.values()):
+        elif job.stage is Stage.UNACKED:
+            self._results -= 1
+            self.result_bytes -= job.kept_bytes
+        for incoming in bond.incoming.values():
             incoming.jobs = [entry for entry in incoming.jobs if entry[0] is not job]
         for transfer in job.transfers_out:
             bond.outgoing.drop(transfer)
@@ -128,19 +135,15 @@ class WorkerState:
             del bond.jobs[job.call]
 
     def _results_full(self) -> bool:
-        results = [job for bond in self.bonds.values() for job in bond.jobs.values() if job.stage is Stage.UNACKED]
-        if len(results) >= self.options.result_entries:
+        if self._results >= self.options.result_entries:
             return True
-        return bool(results) and sum(job.kept_bytes for job in results) >= self.options.result_bytes
+        return bool(self._results) and self.result_bytes >= self.options.result_bytes
 
     def _start_jobs(self, now: float) -> None:
-        """Fill the slots: by turns between masters, then by priority, then by fence (OFF-904)."""
-        while self._queue and len(self._running) < self.slots and not self._results_full():
-            links = sorted({job.link for job in self._queue})
-            link = next((number for number in links if number > self._turn_link), links[0])
-            self._turn_link = link
-            job = min((j for j in self._queue if j.link == link), key=lambda j: (-j.message.priority, j.fence))
-            self._queue.remove(job)
+        """Fill the slots, unless too many results wait for their acknowledgement (OFF-972)."""
+        while (
+            len(self._running) < self.slots and not self._results_full() and (job := self._waiting.take()) is not None
+        ):
             job.stage = Stage.RUNNING
             job.started_at = now
             self._running.add(id(job))

@@ -24,6 +24,7 @@ LINK_FAULTS = (
     "lose_greeting",
     "hold",
     "hold",
+    "late_pull",
 )
 WORKER_FAULTS = ("kill", "vanish", "pause", "no_memory", "twin")
 KERNEL_FAULTS = ("raise_retryable", "crash", "slow")
@@ -51,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float = 0.0
     cancels: bool = False
     result_deadline_s: float | None = None
+    inline_bytes: int = 600
     mutant: str = ""
 
 
@@ -82,6 +84,7 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
         latency_s=sizes.choice([0.0, 0.0005, 0.02]),
         cancels=sizes.random() < 0.1,
         result_deadline_s=sizes.choice([None, 1.0, 3.0]),
+        inline_bytes=sizes.choice([100, 600]),
         mutant=mutant,
     )
 
@@ -109,7 +112,7 @@ class Nemesis:
             if fault.kind in ("cut_up", "cut_down", "cut_both"):
                 if fault.kind == "cut_both" or (fault.kind == "cut_up") == (direction == "to master"):
                     return []
-            elif draw >= fault.chance:
+            elif draw >= fault.chance or (fault.kind == "late_pull" and not isinstance(frame.message, Pull)):
                 continue
             elif fault.kind in ("drop", "lose_greeting"):
                 self.on_drop(link, worker, frame.message)
@@ -118,7 +121,7 @@ class Nemesis:
                 return None
             elif fault.kind == "duplicate":
                 delays.append(self._plan.latency_s + fault.size * draw)
-            elif fault.kind in ("delay", "hold"):
+            elif fault.kind in ("delay", "hold", "late_pull"):
                 delays[0] += fault.size * draw
             elif fault.kind == "stall":
                 delays[0] = max(delays[0], self._began + fault.end - now)

@@ -181,7 +181,7 @@ class World:
         self.fabric = InProcessFabric(Random(f"{plan.seed}/split"), self.nemesis, timers=self.clock)
         options = OffloadOptions(
             min_offload_bytes=256,
-            inline_bytes=600,
+            inline_bytes=plan.inline_bytes,
             offer_bytes=1500,
             local_slots=2,
             verify="full",
@@ -441,7 +441,7 @@ def _heal(world: World) -> None:
     if world.age < last:
         world.clock.run_for(last - world.age)
     # What was held just before the heal may come late; what was lost is asked for again.
-    held = any(fault.kind in ("delay", "hold", "stall", "duplicate") for fault in world.plan.faults)
+    held = any(fault.kind in ("delay", "hold", "late_pull", "stall", "duplicate") for fault in world.plan.faults)
     world.clock.run_until(lambda: world.core.live == world.plan.workers, 60.0 if held else 25.0)
     world.clock.run_for(6.0)
     if world.core.in_flight or world.scheduler.queued or world.scheduler.calls:
