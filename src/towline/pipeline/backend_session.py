@@ -43,7 +43,7 @@ class BackendSession(Session):
             self.engine,
             self.engine.runner,
             self.opened.plan,
-            self.values,
+            self.node.values,
             parallelism=self.request.options.parallelism or default_parallelism(node_cores()),
             pipeline_scope=scope,
         )
@@ -67,7 +67,7 @@ class BackendSession(Session):
     async def _execute(self, backend: ExecutionBackend, seam: Seam, scope: CancelScope) -> None:
         """Let the back end work; what it returns counts as applied."""
         request = ExecutionRequest(
-            tasks=shown_plan(self.program.name, self.opened.plan.document.tasks).tasks,
+            tasks=shown_plan(self.facts.program.name, self.opened.plan.document.tasks).tasks,
             estimates=self.opened.estimates,
             context=seam,
             pipeline_scope=scope,
@@ -86,4 +86,4 @@ class BackendSession(Session):
         elif backend.owns_entire_plan and seam.unfinished():
             missing = BackendContractError("returned without an outcome of tasks that it owns", seam.unfinished())
             self.warn(str(missing))
-            seam.fail_unfinished(missing, self.clock.now, self.worker_id)
+            seam.fail_unfinished(missing, self.clock.now, self.facts.worker_id)

@@ -43,7 +43,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
     findings: list[Finding] = []
     spans: list[tuple[float, float]] = []
     reports = []
-    outcomes = session.values.outcomes
+    outcomes = session.node.values.outcomes
     for position, row in enumerate(rows):
         outcome = outcomes.get(position)
         if outcome is not None:
@@ -61,12 +61,12 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         "peak": peak,
         "mean": round(mean, 3),
         "cache_hits": sum(1 for one in reports if one.origin == "cached"),
-        "retries": session.retry_count,
+        "retries": session.node.retry_count,
         "requeues": session.requeue_count,
     }
-    code = EXIT_CODES[status] if status != "cancelled" else session.exit_code_of_cancel
+    code = EXIT_CODES[status] if status != "cancelled" else session.early_end.exit_code
     report = RunReport(
-        run_id=session.run_id,
+        run_id=session.facts.run_id,
         pipeline=document.pipeline,
         program=document.program,
         params_digest=document.params_digest,
@@ -84,7 +84,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         failures=_failures(session, rows, root),
         findings=tuple(findings),
         tasks=tuple(reports),
-        commands=session.command_count,
+        commands=sum(session.node.commands.values()),
         warnings=tuple(session.warnings),
     )
     return _kept(session, report, root, heads).with_values(_finder(session))
@@ -142,7 +142,7 @@ def _task_report(
         finished_at=row.finished_at,
         done=row.done,
         total=row.total,
-        commands=session.commands_of.get(row.id, 0),
+        commands=session.node.commands.get(row.id, 0),
         artifacts=row.artifacts or (),
         error=f"{row.error.type.rpartition('.')[2]}: {row.error.text}" if row.error else None,
     )
@@ -150,7 +150,7 @@ def _task_report(
 
 def _failures(session: Session, rows: list[PlannedTask], root: Path | None) -> tuple[FailureReport, ...]:
     """The failures that were not ignored, in journal order: the root first (RUN-49)."""
-    mask = session.masker.mask
+    mask = session.node.masker.mask
     failures: list[FailureReport] = []
     for position in session.ended_tasks.failed:
         outcome = session.outcome_of(position)
@@ -168,7 +168,7 @@ def _failures(session: Session, rows: list[PlannedTask], root: Path | None) -> t
                 worker_id=outcome.worker_id,
                 notes=tuple(mask(note) for note in error.notes),
                 log_tail=(
-                    log_tail(root / "runs" / session.run_id, outcome.task_id)
+                    log_tail(root / "runs" / session.facts.run_id, outcome.task_id)
                     if root is not None and not failures
                     else ()
                 ),
@@ -188,10 +188,10 @@ def _finder(session: Session) -> Callable[[Any], Any]:
 
     def find(module: Any) -> Any:
         spec = spec_of(module)
-        places = session.values.tasks_of(spec.name)
+        places = session.node.values.tasks_of(spec.name)
         if not places and not spec.is_expanded:
-            raise LookupError(f"{spec.name} is not in the plan of {session.run_id}")
-        outcomes = [session.values.outcome(place) for place in places]
+            raise LookupError(f"{spec.name} is not in the plan of {session.facts.run_id}")
+        outcomes = [session.node.values.outcome(place) for place in places]
         return outcomes if spec.is_expanded else outcomes[0]
 
     return find

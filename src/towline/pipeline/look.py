@@ -37,7 +37,9 @@ class SessionLook:
             self._rules = rules_of(session.built.specs)
         now = session.clock.now()
         elapsed_s = {
-            run.position: max(0.0, now - run.started_at) for run in session.runs.values() if run.started_at is not None
+            run.position: max(0.0, now - run.started_at)
+            for run in session.node.runs.values()
+            if run.started_at is not None
         }
         return eta(
             session.opened.plan.document.tasks,

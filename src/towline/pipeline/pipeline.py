@@ -191,7 +191,8 @@ class Pipeline(Generic[Params]):
         from towline.modules.target import target_of
 
         with collections_paused():
-            from towline.pipeline.session import Session, run_session
+            from towline.pipeline.running import run_session
+            from towline.pipeline.session import Session
 
         self._active = True
         try:

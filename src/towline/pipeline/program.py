@@ -210,9 +210,7 @@ def codec_of(spec: ModuleSpec) -> Codec:
         raise error.for_module(spec.name) from error.__cause__
 
 
-def kinds_of(
-    built: BuiltPlan, options: Options, *, must_travel: bool, isolate_all: bool = False
-) -> dict[str, ModuleKind]:
+def kinds_of(built: BuiltPlan, options: Options, *, isolate_all: bool) -> dict[str, ModuleKind]:
     """Work out, once per module, how its tasks run."""
     default = options.retries if isinstance(options.retries, Retry) else Retry(options.retries)
     kinds = {}

@@ -11,31 +11,29 @@ import msgspec
 from towline.clock import SystemClock
 from towline.clock.exits import SystemExitDoor
 from towline.distributed.factories import factory_of
-from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThread
 from towline.distributed.options import worker_id_of
 from towline.distributed.slots import Slots
-from towline.distributed.spool import Spool
-from towline.distributed.worker import Worker, register_when_open
+from towline.distributed.worker import register_when_open
 from towline.errors.coordination import MasterLostError, ProgramMismatchError, RunUnknownError
 from towline.errors.declaration import DeclarationError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
-from towline.pipeline.master_session import is_memory, registration_of
 from towline.pipeline.mismatch import with_differences
 from towline.pipeline.program import params_mapping
+from towline.pipeline.run_node import NodeFacts
 from towline.pipeline.signals import Signals
 from towline.pipeline.stores import open_state, refuse_other_state, state_id
-from towline.pipeline.worker_node import WorkerNode
+from towline.pipeline.taking_part import TakingPart
 
 if TYPE_CHECKING:
     from towline.clock import Clock
     from towline.coordination.contract import WorkerCoordinator
     from towline.coordination.records import RunState
     from towline.distributed.options import DistributedOptions
+    from towline.distributed.worker import Worker
     from towline.execution.run_request import RunRequest
     from towline.modules.target import TargetRef
     from towline.pipeline.program import Program
-    from towline.planning.built import BuiltPlan
     from towline.state.store import StateStore
 
 RUN_LOOK_S = 1.0
@@ -70,7 +68,6 @@ class WorkerRun:
         self.clock = clock or SystemClock()
         self.options: DistributedOptions = request.distributed
         self.worker_id = worker_id or worker_id_of(self.options, random.Random())
-        self.built: BuiltPlan
         self.exit_code = 0
         self._target, self._store, self._fleet_slots = target, store, fleet_slots
         self._worker: Worker | None = None
@@ -107,67 +104,54 @@ class WorkerRun:
     async def _work(self, coordinator: WorkerCoordinator, state: RunState, factory: Any) -> int:
         options, request = self.options, self.request
         params = self._params_of(state)
-        self.built = self.program.build(params, request.options, must_travel=True)
-        slots = slots_of(request)
-        registration = registration_of(self, self.run_id, self.worker_id, slots, request.capabilities)
+        built = self.program.build(params, request.options, must_travel=True)
         store = self._store or open_state(self.program, request, self.clock)
         if self._store is None:
             refuse_other_state(state.state_id, await state_id(store))
-        held, spool = HeldLeases(), Spool(registration.ref, self.run_id)
-        spool.owner_epoch = state.owner_epoch
-        node = WorkerNode(
-            self.program,
-            self._target,
-            request,
-            self.built,
+        facts = NodeFacts(
+            program=self.program,
+            target=self._target,
+            request=request,
+            built=built,
             params=params,
-            coordinator=coordinator,
             store=store,
-            plan_id=state.plan_id or "",
             run_id=self.run_id,
+            plan_id=state.plan_id or "",
             worker_id=self.worker_id,
-            spool=spool,
             clock=self.clock,
+        )
+        parallelism = slots_of(request)
+        part = TakingPart(
+            facts,
+            coordinator,
+            factory,
+            parallelism=parallelism,
+            slots=self._fleet_slots or Slots(parallelism),
+            owner_epoch=state.owner_epoch,
+            shares_slots=self._fleet_slots is not None,
         )
         # All that takes time is done by now: who is registered is counted on to take work at once.
         try:
-            await register_when_open(coordinator, registration, limit_s=options.registration_timeout_s)
+            await register_when_open(coordinator, part.registration, limit_s=options.registration_timeout_s)
         except ProgramMismatchError as error:
-            raise await with_differences(error, store, self.built.tasks) from None
-        worker = Worker(
-            coordinator,
-            registration,
-            node,
-            slots=self._fleet_slots or Slots(slots),
-            spool=spool,
-            held=held,
-            lost_after_s=options.master_timeout_s,
-            shares_slots=self._fleet_slots is not None,
-        )
-        self._worker = worker
-        keeper = Keeper(registration, held, worker, interval_s=options.heartbeat_interval_s)
-        keeping = (
-            KeeperTask(keeper, coordinator)
-            if is_memory(options.coordinator)
-            else KeeperThread(keeper, lambda: factory.create_worker(self.run_id))
-        )
+            raise await with_differences(error, store, built.tasks) from None
+        self._worker = part.worker
         signals = Signals(asyncio.get_running_loop(), self._on_signal, self._on_second, SystemExitDoor())
         if request.by_main:
             signals.install()
-        node.install()
-        keeping.start()
+        part.start()
         watching = asyncio.create_task(self._watch_master(coordinator), name="towline-master-watch")
         try:
-            await worker.run()
-            await worker.say_goodbye(node.commands)
+            await part.worker.run()
+            await part.say_goodbye()
         finally:
             watching.cancel()
             await asyncio.wait([watching])
-            await keeping.stop()
+            await part.stop_beating()
             if self._fleet_slots is None:  # else this process goes on, and so do commands of its other runs
                 await wait_for_trees(request.options.cancel_grace_s + request.options.terminate_grace_s)
                 warden.close()
-            node.close()
+            part.close()
             if request.by_main:
                 signals.restore()
             if self._store is None:

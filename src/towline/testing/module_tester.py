@@ -21,7 +21,8 @@ from towline.modules.reference import spec_of
 from towline.modules.selectors import Selector
 from towline.modules.spec import ModuleRef
 from towline.pipeline.program import Program
-from towline.pipeline.session import Session, run_session
+from towline.pipeline.running import run_session
+from towline.pipeline.session import Session
 from towline.testing.made_outcomes import succeeded
 from towline.testing.script import Script, Scripted
 

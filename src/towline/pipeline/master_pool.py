@@ -1,0 +1,88 @@
+"""The master's own slots: a worker in the master's process, which takes tasks as everybody does (DIST-30)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from towline.distributed.slots import Slots
+from towline.errors.coordination import CoordinationError
+from towline.execution.options import default_parallelism, node_cores
+from towline.pipeline.taking_part import TakingPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from towline.coordination.contract import CoordinatorFactory, MasterCoordinator
+    from towline.execution.run_request import RunRequest
+    from towline.pipeline.run_node import NodeFacts
+
+MASTER_CAPABILITY = "master"
+"""What this worker has and no other: a module may require to run in the master's process."""
+
+
+def own_slots(request: RunRequest) -> int:
+    """Return how many tasks the master's process runs at once; 0: it only leads."""
+    slots: int | None = request.distributed.master_parallelism
+    if slots is None:
+        slots = request.options.parallelism or default_parallelism(node_cores())
+    return slots
+
+
+class MasterPool:
+    """Works from :meth:`start` to :meth:`finish`, or to :meth:`break_off`; closed in any case.
+
+    ``facts``: the master's own, with the worker id that the pool has.
+    """
+
+    def __init__(
+        self,
+        facts: NodeFacts,
+        coordinator: MasterCoordinator,
+        factory: CoordinatorFactory,
+        *,
+        slots: int,
+        owner_epoch: int,
+        tell: Callable[[str], None],
+    ) -> None:
+        program, request = facts.program, facts.request
+        # Its rows are its own: what the master's plan says of them comes with the assignments, as to everybody.
+        built = program.build(facts.params, request.options, must_travel=True)
+        self._coordinator, self._drain_timeout_s = coordinator, request.distributed.drain_timeout_s
+        self._part = TakingPart(
+            msgspec.structs.replace(facts, built=built),
+            coordinator,
+            factory,
+            parallelism=slots,
+            slots=Slots(slots),
+            owner_epoch=owner_epoch,
+            extra_capabilities=(MASTER_CAPABILITY,),
+            tell=tell,
+        )
+        self._working: asyncio.Task[str]
+
+    async def start(self) -> None:
+        """Register, and take tasks from now on."""
+        await self._coordinator.register(self._part.registration)
+        self._part.start()
+        self._working = asyncio.get_running_loop().create_task(self._part.worker.run(), name="towline-master-pool")
+
+    async def finish(self) -> None:
+        """Wait until the coordinator says that no more comes, and tell what was counted."""
+        await asyncio.wait([self._working])
+        if not self._working.cancelled() and self._working.exception() is None:
+            await self._part.say_goodbye()
+
+    async def break_off(self, error: Exception) -> None:
+        """End what runs here and publish none of it; a body that will not end is left to the end of the process."""
+        self._part.worker.replaced(error if isinstance(error, CoordinationError) else CoordinationError(str(error)))
+        await asyncio.wait([self._working], timeout=self._drain_timeout_s)
+        self._working.cancel()
+        await asyncio.gather(self._working, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stop beating, and the node."""
+        await self._part.stop_beating()
+        self._part.close()
