@@ -38,6 +38,8 @@ OPEN_LIMIT = 256
 FAULT_LIMIT = 3
 """Messages that cannot be read before the connection is closed (COORD-H20)."""
 
+ID_LIMIT = 2**53
+
 _BEFORE_REGISTRATION = ("register", "run_state", "cancel")
 
 
@@ -110,8 +112,8 @@ class Conversation:
         return [Start(request_id, ask)]
 
     def _next_id(self, request_id: int) -> int:
-        if request_id <= self._last_id:
-            raise RecordRefusedError("id", str(request_id), f"positive and above the last one, {self._last_id}")
+        if not self._last_id < request_id < ID_LIMIT:
+            raise RecordRefusedError("id", str(request_id), f"it must be above the last one, {self._last_id}")
         self._last_id = request_id
         return request_id
 
