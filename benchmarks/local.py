@@ -1,6 +1,6 @@
 """Measure one machine: Towline beside a bare ``asyncio.TaskGroup``, in turn, and say the ratios.
 
-    python benchmarks/local.py [--pairs 9] [--only NAME,...] [--quick] [--peers]
+    python benchmarks/local.py [--pairs 9] [--only NAME,...] [--quick]
 
 Every run is a process of its own. Engine and yardstick run in turn, so that a busy moment meets both; the ratio is the
 median of the ratios of the pairs. What counts: building the plan, persisting it, running it, at default durability.
@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peers import peer_rows
 from startup import environment, resume_pair, start_pair
 
 HERE = Path(__file__).resolve().parent
@@ -93,7 +92,7 @@ def process_row(
     return ratio_row(name, "ms", found, must, reach, scale=1e3)
 
 
-def measure(pairs: int, only: set[str], *, quick: bool, peers: bool) -> list[Row]:
+def measure(pairs: int, only: set[str], *, quick: bool) -> list[Row]:
     """Measure everything that was chosen, saying each row as it comes."""
     few = max(3, pairs // 3)
     plan: list[tuple[str, Callable[[], list[Row]]]] = [
@@ -103,8 +102,6 @@ def measure(pairs: int, only: set[str], *, quick: bool, peers: bool) -> list[Row
     ]
     if not quick:
         plan += [(large, partial(growth, small, large, few)) for small, large in GROWTH]
-    if peers:
-        plan.append(("peers", lambda: peer_rows(few, probe)))
     rows = []
     for name, act in plan:
         if not only or name in only:
@@ -131,12 +128,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=9, help="pairs per row; default 9")
     parser.add_argument("--only", default="", help="names of rows, with commas")
     parser.add_argument("--quick", action="store_true", help="leave out what takes 100,000 tasks")
-    parser.add_argument("--peers", action="store_true", help="also measure the peers that are installed")
     chosen = parser.parse_args()
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform(terse=True)}
     print(f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}")
     print(f"{'':<42} {'beside':>9} {'towline':>10} {'':<9} {'ratio':>6} {'span':>14}")
-    rows = measure(chosen.pairs, set(filter(None, chosen.only.split(","))), quick=chosen.quick, peers=chosen.peers)
+    rows = measure(chosen.pairs, set(filter(None, chosen.only.split(","))), quick=chosen.quick)
     results = HERE / "results" / "local.json"
     results.parent.mkdir(exist_ok=True)
     results.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")

@@ -54,6 +54,9 @@ def main() -> int:
         return asyncio.run(pipeline.work_for(request, "run-1", worker_id=given["worker_id"]))
     report, _ = asyncio.run(pipeline.run_for(request))
     figures: dict[str, Any] = {"status": report.status, "seconds": watch.ended - watch.began}
+    began = time.perf_counter()
+    asyncio.run(pipeline.plan())
+    figures["plan_seconds"] = time.perf_counter() - began
     if given["shape"] == "chain":
         figures["gap_ms"] = gap_ms([report.outcome_of(link).value for link in SHAPES["chain"]])
     print(json.dumps(figures))
