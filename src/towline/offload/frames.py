@@ -21,6 +21,8 @@ OPTIONAL, BODY_SHM, OFFER, BODY_DIGEST = 1, 2, 4, 8
 _KNOWN_FLAGS = OPTIONAL | BODY_SHM | OFFER | BODY_DIGEST
 DIGEST_BYTES = 16
 
+SMALL_BODY_BYTES = 2 * 1024
+"""Bodies up to this size are copied behind their header: that costs less than one more buffer in the system call."""
 MAX_META = 1 << 20
 MAX_META_BEFORE_AUTH = 1 << 10
 MAX_FRAME_BODY = 4 << 20
@@ -68,8 +70,10 @@ def encode(frame: Frame, seq: int) -> list[memoryview]:
         body_bytes += DIGEST_BYTES
     lead = _LEAD.pack(MAGIC, PROTOCOL, message.code, frame.flags, message.lane, len(meta))
     rest = _TAIL.pack(body_bytes, seq) + meta
-    crc = zlib.crc32(rest, zlib.crc32(lead))
-    return [memoryview(lead + crc.to_bytes(4, "little") + rest), *parts]
+    crc = zlib.crc32(rest, zlib.crc32(lead)).to_bytes(4, "little")
+    if body_bytes <= SMALL_BODY_BYTES:
+        return [memoryview(b"".join((lead, crc, rest, *parts)))]
+    return [memoryview(b"".join((lead, crc, rest))), *parts]
 
 
 def read_header(header: bytes | memoryview, offset: int, max_meta: int) -> tuple[int, int, int, int, int, int]:
@@ -94,9 +98,9 @@ def read_header(header: bytes | memoryview, offset: int, max_meta: int) -> tuple
     return kind, flags, meta_len, crc, body_len, seq
 
 
-def read_meta(header: memoryview, meta: memoryview, kind: int, flags: int, crc: int, offset: int) -> Message | None:
-    """Check the crc and decode the message; None for an unknown type that may be skipped."""
-    if zlib.crc32(meta, zlib.crc32(header[16:32], zlib.crc32(header[0:12]))) != crc:
+def read_meta(frame: memoryview, kind: int, flags: int, crc: int, offset: int) -> Message | None:
+    """Check the crc of a header with its meta and decode the message; None for an unknown type that may be skipped."""
+    if zlib.crc32(frame[16:], zlib.crc32(frame[:12])) != crc:
         raise FrameError(offset + 12, "crc", "does not match header and meta")
     decoder = _decoders.get(kind)
     if decoder is None:
@@ -104,7 +108,7 @@ def read_meta(header: memoryview, meta: memoryview, kind: int, flags: int, crc: 
             return None
         raise FrameError(offset + 3, "type", f"{kind} is unknown")
     try:
-        message: Message = decoder.decode(meta)
+        message: Message = decoder.decode(frame[HEADER_BYTES:])
     except (msgspec.DecodeError, RecursionError) as error:
         raise FrameError(offset + HEADER_BYTES, "meta", f"of type {kind} is malformed: {error}") from error
     return message

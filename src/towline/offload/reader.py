@@ -125,8 +125,7 @@ class FrameReader:
                 self._scratch[:waiting] = bytes(self._scratch[self._start : self._end])
                 self._start, self._end = 0, waiting
             return False
-        meta = self._scratch[self._start + HEADER_BYTES : self._start + size]
-        message = read_meta(header, meta, kind, flags, crc, self._offset)
+        message = read_meta(self._scratch[self._start : self._start + size], kind, flags, crc, self._offset)
         payload = body_len - DIGEST_BYTES if flags & BODY_DIGEST else body_len
         if payload < 0:
             raise FrameError(self._offset + 16, "body_len", f"is {body_len}, shorter than its digest")

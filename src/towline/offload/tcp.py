@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from towline.access.addresses import format_address, parse_address
@@ -163,7 +164,7 @@ class TcpLink:
         self._owner: LinkOwner | None = None
         self._pending: deque[memoryview] = deque()
         self._sending: deque[tuple[Frame, int]] = deque()
-        self._flush_asked = self._writing = False
+        self._flush_asked = self._writing = self._reading = False
         self._open = True
         name = connection.getpeername()
         self._peer = format_address(name[0], name[1]) if isinstance(name, tuple) and len(name) >= 2 else str(name)
@@ -194,7 +195,7 @@ class TcpLink:
         if not self._open:
             return
         self._outbox.put(frame)
-        if not self._flush_asked and not self._writing:
+        if not (self._flush_asked or self._writing or self._reading):
             self._flush_asked = True
             self._loop.call_soon(self._flush_soon)
 
@@ -227,6 +228,17 @@ class TcpLink:
             self._owner.on_down(reason)
 
     def _readable(self) -> None:
+        """Read what is there; answers that came of it leave in this same turn of the loop."""
+        self._reading = True
+        try:
+            self._read()
+        finally:
+            self._reading = False
+        if self._open and self._outbox and not (self._flush_asked or self._writing):
+            self._flush_asked = True
+            self._flush_soon()
+
+    def _read(self) -> None:
         inbox = self._inbox
         assert inbox is not None
         for _ in range(READS_PER_TURN):
@@ -263,10 +275,14 @@ class TcpLink:
         """Send until all has left or the socket is full; then wait until it takes more."""
         while self._open:
             self._gather()
-            if not self._pending:
+            pending = self._pending
+            if not pending:
                 break
             try:
-                sent = self._socket.sendmsg([self._pending[i] for i in range(min(len(self._pending), IOV_LIMIT))])
+                if len(pending) == 1:
+                    sent = self._socket.send(pending[0])
+                else:
+                    sent = self._socket.sendmsg(list(islice(pending, IOV_LIMIT)))
             except (BlockingIOError, InterruptedError):
                 if not self._writing:
                     self._writing = True
@@ -282,10 +298,12 @@ class TcpLink:
 
     def _gather(self) -> None:
         """Number and encode what leaves next: small frames together, but little of the bulk ahead of its turn."""
-        size = sum(left for _, left in self._sending)
+        if not self._outbox:
+            return
+        size = sum([left for _, left in self._sending])
         while size < GATHER_BYTES and len(self._pending) < IOV_LIMIT and (taken := self._outbox.next()) is not None:
             frame, parts = taken
-            length = sum(part.nbytes for part in parts)
+            length = sum([part.nbytes for part in parts])
             self._sending.append((frame, length))
             self._pending.extend(parts)
             size += length
