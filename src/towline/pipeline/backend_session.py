@@ -13,7 +13,7 @@ from towline.execution.backend import ExecutionRequest
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.remote_engine import RemoteEngine
 from towline.execution.seam import Seam
-from towline.pipeline.program import limits_of
+from towline.pipeline.module_rules import limits_of
 from towline.pipeline.session import Session
 from towline.planning.plan import shown_plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from towline.pipeline.program import limits_of, rules_of
+from towline.pipeline.module_rules import limits_of, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,14 +19,15 @@ from towline.distributed.discovery import Announcer
 from towline.distributed.dispatch import Dispatch
 from towline.distributed.factories import factory_of
 from towline.distributed.master import Master
-from towline.distributed.options import options_from
+from towline.distributed.options import options_from, with_workers
 from towline.errors.coordination import RunIdUsedError
 from towline.errors.state import StateError
 from towline.execution.remote_engine import RemoteEngine
 from towline.pipeline.assignments import Assignments
 from towline.pipeline.master_host import SessionHost
-from towline.pipeline.master_pool import MasterPool, own_slots
-from towline.pipeline.program import limits_of, node_pools_of, params_mapping
+from towline.pipeline.master_pool import MASTER_CAPABILITY, MasterPool, own_slots
+from towline.pipeline.module_rules import limits_of, node_pools_of
+from towline.pipeline.program import params_mapping
 from towline.pipeline.session import Session
 from towline.planning.records import FINAL_STATES
 
@@ -65,6 +66,7 @@ class MasterSession(Session):
         self._factory = _coordinators(self.distributed)
         self._status = "failed"
         self._lost: Exception | None = None
+        self._pools: list[MasterPool] = []
 
     def _limits(self) -> RunLimits:
         """Only what holds over all nodes is taken here, before a task is queued (DIST-36)."""
@@ -85,7 +87,7 @@ class MasterSession(Session):
         master = self._master = Master(coordinator, self._opening(), options, host)
         master.dispatch = host.dispatch = Dispatch(
             self.engine,  # type: ignore[arg-type]
-            Assignments(self.built, self.node.values, self.scheduler).assignment_of,
+            self._assignments().assignment_of,
             clock=self.clock,
             master_id=self.facts.worker_id,
             now=self._loop.time,
@@ -102,7 +104,7 @@ class MasterSession(Session):
                     raise
                 # The master before this one had sent everybody home, and died before it wrote that down (DIST-44).
                 return await super()._drive()
-            pool = await self._start_pool()
+            await self._start_pools()
             announcer = self._announcer()
             master.start()
             try:
@@ -111,7 +113,7 @@ class MasterSession(Session):
             finally:
                 if announcer is not None:
                     await announcer.stop()
-                await self._end(pool)
+                await self._end()
         finally:
             await coordinator.aclose()
         return self._status
@@ -158,38 +160,49 @@ class MasterSession(Session):
             plan_id=document.plan_id,
         )
 
-    async def _start_pool(self) -> MasterPool | None:
+    def _assignments(self) -> Assignments:
+        """What makes assignments of the plan's tasks."""
+        return Assignments(self.built, self.node.values, self.scheduler)
+
+    async def _start_pools(self) -> None:
         """Take part with this process's own slots, through the same claims as everybody (DIST-30)."""
         slots = own_slots(self.request)
-        if slots == 0:
-            return None
-        owner_epoch, worker_id = self._master.opening.owner_epoch, self.facts.worker_id
+        if slots:
+            await self._add_pool(self._pool_id(), slots)
+
+    def _pool_id(self) -> str:
+        worker_id = self.facts.worker_id
         if self.opened.resumed_from == self.facts.run_id:
             # The dead master's own pool still has its id, and its leases, for one worker timeout (COORD-C03).
-            worker_id = f"{worker_id}-{owner_epoch}"
+            return f"{worker_id}-{self._master.opening.owner_epoch}"
+        return worker_id
+
+    async def _add_pool(self, worker_id: str, slots: int, *capabilities: str) -> None:
+        """Work in this process too, under this id, until the run ends."""
         pool = MasterPool(
             msgspec.structs.replace(self.facts, worker_id=worker_id),
             self._master.coordinator,
             self._factory,
             slots=slots,
-            owner_epoch=owner_epoch,
+            owner_epoch=self._master.opening.owner_epoch,
+            capabilities=(MASTER_CAPABILITY, *capabilities),
             tell=self.warn,
         )
         await pool.start()
-        return pool
+        self._pools.append(pool)
 
-    async def _end(self, pool: MasterPool | None) -> None:
+    async def _end(self) -> None:
         """Complete the run whatever happened, then let workers and clean-up have their time (DIST-43, DIST-70)."""
         try:
             if not self._lost:
                 await self._master.complete()
-            if pool is not None:
+            for pool in self._pools:
                 if self._lost:
                     await pool.break_off(self._lost)
                 else:
                     await pool.finish()
         finally:
-            if pool is not None:
+            for pool in self._pools:
                 await pool.close()
             if self._lost:
                 await self._master.stop()
@@ -233,4 +246,6 @@ def as_master(request: RunRequest) -> RunRequest:
     """Return the request with its distributed options, those of the run's own options where it has none (DIST-01)."""
     if request.distributed is not None:
         return request
-    return msgspec.structs.replace(request, distributed=options_from(request.options))
+    options = request.options
+    made = with_workers(options) if options.workers else options_from(options)
+    return msgspec.structs.replace(request, distributed=made)

@@ -17,7 +17,7 @@ from towline.modules.spec import ModuleRef
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
 from towline.pipeline.lost_artifacts import with_lost_artifacts
-from towline.pipeline.program import limits_of, rules_of
+from towline.pipeline.module_rules import limits_of, rules_of
 from towline.pipeline.stores import artifact_store, history_root, open_state, state_url
 from towline.planning.deciding import Wanted, decide
 from towline.planning.plan import Plan, shown_plan

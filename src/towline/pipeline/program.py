@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from towline.errors.declaration import DeclarationError, TargetLoadError
-from towline.errors.values import ResultTypeError, ValueTravelError
-from towline.execution.limits import ModuleRules, RunLimits
-from towline.execution.options import Options, default_parallelism, node_cores
-from towline.execution.taskrun import LOOP, PROCESS, THREAD, ModuleKind
+from towline.execution.options import Options
 from towline.modules.annotations import resolve_types
-from towline.modules.capabilities import in_words, is_impossible
-from towline.modules.retry import Retry
-from towline.modules.spec import NO_SETTINGS, Edge, ModuleRef, ModuleSpec
+from towline.modules.spec import ModuleSpec
 from towline.modules.versions import code_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from towline.masking.secret import Secret
     from towline.modules.target import TargetRef
     from towline.planning.built import BuiltPlan
-    from towline.serialization.codec import Codec
 
 OUTSIDE_FILES = ("__init__", "__main__")
 
@@ -93,7 +85,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             PlanBuildError: Holds every problem that can be found before running.
         """
-        from towline.planning.graph import build_plan  # a child process loads the program and plans nothing
+        # A child process loads the program and plans nothing.
+        from towline.pipeline.module_problems import problems_with
+        from towline.planning.graph import build_plan
 
         return build_plan(
             self.modules,
@@ -104,7 +98,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             params=params_mapping(params),
             secret_types=_secret_types(),
             max_tasks=options.max_tasks,
-            check=lambda spec: _problems(spec, options, must_travel=must_travel),
+            check=lambda spec: problems_with(spec, options, must_travel=must_travel),
         )
 
 
@@ -156,119 +150,3 @@ def _secret_types() -> tuple[type[Secret]]:
     from towline.masking.secret import Secret
 
     return (Secret,)
-
-
-def _problems(spec: ModuleSpec, options: Options, *, must_travel: bool) -> Iterable[str]:
-    """Name what this run cannot do with a module (COORD-C25, SCHED-11, SER-02)."""
-    settings = spec.settings
-    if settings is NO_SETTINGS and not must_travel:
-        return
-    where = f" ({spec.source})" if spec.source else ""
-    if settings.requires is not None and is_impossible(settings.requires):
-        yield f"{spec.name}: requires {in_words(settings.requires)}, which no machine can be{where}"
-    for pool, wanted in settings.pools.items():
-        declared = options.pools.get(pool)
-        if declared is None:
-            known = ", ".join(sorted(options.pools)) or "none are declared"
-            yield f"{spec.name}: pool {pool!r} is not in Options.pools ({known}){where}"
-            continue
-        tickets = declared if isinstance(declared, int) else declared.tickets
-        if wanted > tickets:
-            yield f"{spec.name}: wants {wanted} tickets of pool {pool!r}, which has {tickets}{where}"
-    if must_travel or settings.isolation == "process" or settings.cache is not None:
-        try:
-            codec_of(spec)
-        except ValueTravelError as error:
-            yield f"{error}{where}"
-    if settings.isolation == "process" and not must_travel:
-        yield from _unreadable_inputs(spec, where)
-
-
-def _unreadable_inputs(spec: ModuleSpec, where: str) -> Iterable[str]:
-    """Name the results that cannot travel to a body in a process of its own (SER-02)."""
-    read = [edge.to.spec for edge in spec.edges if edge.param is not None and isinstance(edge.to, ModuleRef)]
-    if isinstance(spec.each, Edge) and isinstance(spec.each.to, ModuleRef):
-        read.append(spec.each.to.spec)
-    for source in read:
-        try:
-            codec_of(source)
-        except ValueTravelError as error:
-            yield f"{spec.name} runs in a process and reads {source.name}: {error}{where}"
-
-
-def codec_of(spec: ModuleSpec) -> Codec:
-    """Return the codec of a module's results.
-
-    Raises:
-        ResultTypeError: The type has no JSON form (SER-02).
-    """
-    from towline.serialization.codec import codec_for
-
-    try:
-        return codec_for(spec.result_type)
-    except ResultTypeError as error:
-        raise error.for_module(spec.name) from error.__cause__
-
-
-def kinds_of(built: BuiltPlan, options: Options, *, isolate_all: bool) -> dict[str, ModuleKind]:
-    """Work out, once per module, how its tasks run."""
-    default = options.retries if isinstance(options.retries, Retry) else Retry(options.retries)
-    kinds = {}
-    for name, spec in built.specs.items():
-        settings = spec.settings
-        is_isolated = isolate_all or settings.isolation == "process"
-        place = PROCESS if is_isolated else THREAD if spec.sync else LOOP
-        try:
-            codec: Codec | None = None if spec.result_type is None or spec.result_type is type(None) else codec_of(spec)
-        except ValueTravelError:
-            codec = None  # a plain local run keeps such a value in memory alone (SER-03)
-        kinds[name] = ModuleKind(
-            spec,
-            timeout_s=options.module_timeout_s if settings.timeout_s is None else settings.timeout_s,
-            retry=default if settings.retries is None and not settings.at_most_once else settings.retries or Retry(0),
-            place=place,
-            codec=codec,
-            store_value=True,
-        )
-    return kinds
-
-
-def rules_of(specs: Mapping[str, ModuleSpec]) -> dict[str, ModuleRules]:
-    """Give the scheduler what it needs of each module's settings."""
-    rules = {}
-    for name, spec in specs.items():
-        settings = spec.settings
-        if settings is NO_SETTINGS:
-            continue  # the scheduler takes a module without an entry as one without rules
-        rules[name] = ModuleRules(
-            priority=settings.priority,
-            locks=settings.locks,
-            exclusive=settings.exclusive,
-            pools=dict(settings.pools),
-            hint=settings.hint,
-            always_run=settings.always_run,
-        )
-    return rules
-
-
-def node_pools_of(options: Options) -> dict[str, int]:
-    """Return the tickets of the pools that each node counts for itself (SCHED-11)."""
-    return {
-        name: pool if isinstance(pool, int) else pool.tickets
-        for name, pool in options.pools.items()
-        if isinstance(pool, int) or pool.scope == "node"
-    }
-
-
-def limits_of(options: Options) -> RunLimits:
-    """Give the scheduler the rights of this node."""
-    cores = node_cores()
-    return RunLimits(
-        parallelism=options.parallelism or default_parallelism(cores),
-        cores=cores,
-        pools={name: pool if isinstance(pool, int) else pool.tickets for name, pool in options.pools.items()},
-        keep_going=options.keep_going,
-        schedule=options.schedule,
-        always_run_budget_s=options.always_run_budget_s,
-        max_tasks=options.max_tasks,
-    )

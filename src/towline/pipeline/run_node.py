@@ -28,8 +28,9 @@ from towline.masking.masker import Masker
 from towline.modules.doors import Attempt
 from towline.modules.target import TargetRef
 from towline.pipeline.caching import open_cache
+from towline.pipeline.module_rules import kinds_of
 from towline.pipeline.offloading import OffloadOpener
-from towline.pipeline.program import Program, kinds_of, secrets_of
+from towline.pipeline.program import Program, secrets_of
 from towline.pipeline.stores import artifact_store
 from towline.planning.built import BuiltPlan
 from towline.state.store import StateStore

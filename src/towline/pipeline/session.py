@@ -19,7 +19,7 @@ from towline.execution.scheduler import Scheduler
 from towline.execution.shown import parts_of
 from towline.execution.started import wait_for_trees, warden
 from towline.pipeline.early_end import EarlyEnd, wants_signals
-from towline.pipeline.program import limits_of, rules_of
+from towline.pipeline.module_rules import limits_of, rules_of
 from towline.pipeline.run_node import RunNode
 from towline.pipeline.signals import refuse_other_thread
 from towline.planning.plan import shown_plan

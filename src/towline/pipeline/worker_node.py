@@ -14,7 +14,7 @@ from towline.execution.node_rights import NodeRights
 from towline.execution.options import node_cores
 from towline.execution.run_folder import RunFolder
 from towline.pipeline.large_values import by_reference, is_large
-from towline.pipeline.program import node_pools_of, rules_of
+from towline.pipeline.module_rules import node_pools_of, rules_of
 from towline.pipeline.run_node import RunNode
 from towline.pipeline.worker_plan import UnknownTaskError, WorkerPlan, own_plan
 from towline.serialization.exceptions import record_of
