@@ -100,7 +100,16 @@ def run_flags(function: F) -> F:
                 default=None,
                 help="After a failure, run what does not depend on it.",
             ),
-            click.option("--parallel", "parallel", type=click.IntRange(min=1), help="Bodies that run at once."),
+            click.option(
+                "--parallel", "parallel", type=click.IntRange(min=1), help="Bodies that run at once, in each process."
+            ),
+            click.option(
+                "--workers",
+                "workers",
+                type=click.IntRange(min=0),
+                metavar="N",
+                help="Start N worker processes on this machine, which do the tasks.",
+            ),
             click.option("--module-timeout", "module_timeout", type=DURATION, help="Default timeout of a module."),
             click.option("--run-id", "run_id", help="The name of this run; generated unless given."),
             click.option("--durability", type=click.Choice(["process", "power"]), help="What the plan survives."),
@@ -136,7 +145,13 @@ def state_flag(function: F) -> F:
 
 def refuse_contradictions(given: dict[str, Any]) -> None:
     """Refuse flags that contradict each other, naming both (CLI-05)."""
-    pairs = (("resume", "fresh"), ("retry_failed", "keep_failed"), ("as_json", "plain"))
+    pairs = (
+        ("resume", "fresh"),
+        ("retry_failed", "keep_failed"),
+        ("as_json", "plain"),
+        ("workers", "coordinator"),
+        ("workers", "instance"),
+    )
     for one, other in pairs:
         if given.get(one) and given.get(other):
             names = [f"--{name.removeprefix('as_').replace('_', '-')}" for name in (one, other)]

@@ -32,6 +32,7 @@ TICK_S = 1.0
 
 FLAG_OF = {
     "parallel": "parallel",
+    "workers": "workers",
     "keep_going": "keep-going",
     "module_timeout": "module-timeout",
     "state": "state",

@@ -45,6 +45,7 @@ KNOWN_ELSEWHERE = frozenset(
         "TOWLINE_RESUME",
         "TOWLINE_RETRY_FAILED",
         "TOWLINE_SKIP",
+        "TOWLINE_WORKER_TOKEN",
     }
 )
 """Variables that are no option of a run."""
@@ -99,6 +100,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 SETTINGS = (
     Setting("parallel", "parallelism", whole),
+    Setting("workers", "workers", whole),
     Setting("keep-going", "keep_going", truth),
     Setting("schedule", "schedule", text_of),
     Setting("module-timeout", "module_timeout_s", seconds),

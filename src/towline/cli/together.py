@@ -31,12 +31,12 @@ def together_flags(function: F) -> F:
 def distributed_of(
     given: Mapping[str, Any], environ: Mapping[str, str], options: Options, *, role: str = "auto"
 ) -> DistributedOptions | None:
-    """Return the options of distributed mode; ``None`` when no coordinator is named (DIST-01).
+    """Return the options of distributed mode; ``None`` when neither a coordinator nor workers are asked for (DIST-01).
 
     Raises:
         ConfigurationError: They contradict each other.
     """
-    from towline.distributed.options import options_from, parse_instance
+    from towline.distributed.options import options_from, parse_instance, with_workers
 
     named = given.get("coordinator") or environ.get("TOWLINE_COORDINATOR")
     if named and options.coordinator is not None and not isinstance(options.coordinator, str):
@@ -44,6 +44,12 @@ def distributed_of(
         raise ConfigurationError("coordinator", named.rpartition("@")[2], "given", advice)
     coordinator = named or options.coordinator
     instance = given.get("instance") or environ.get("TOWLINE_INSTANCE")
+    if options.workers and role != "worker":
+        for what, value in (("coordinator", coordinator), ("instance", instance)):
+            if value:
+                advice = f"workers of this machine meet at the master itself: leave out the {what}, or the workers"
+                raise ConfigurationError("workers", options.workers, f"given beside a {what}", advice)  # DIST-13
+        return with_workers(options)
     if not coordinator and options.discovery is not None and role == "worker":
         coordinator = _discovered(options)
     if not coordinator:
@@ -77,7 +83,8 @@ def take_part(
     distributed = distributed_of(given, environ, request.options, role=role)
     if distributed is None:
         return request
-    run_id = shared_run_id(distributed, request.run_id, environ)
+    # Workers of this machine are told the run id: it need not be the same anywhere else.
+    run_id = request.run_id if distributed.workers else shared_run_id(distributed, request.run_id, environ)
     return msgspec.structs.replace(request, distributed=distributed, run_id=run_id)
 
 

@@ -23,6 +23,7 @@ class ChildStart(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     run_id: str
     worker_id: str
+    workdir: str
     options: dict[str, Any] = {}
     distributed: dict[str, Any] = {}
     capabilities: tuple[str, ...] = ()

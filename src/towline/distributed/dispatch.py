@@ -189,13 +189,15 @@ class Dispatch:
             if entry.kind == "claimed":
                 self.claimed(sent, entry.worker_id or "", entry.epoch or 0)
             elif entry.kind in ("requeued", "released"):
-                self._came_back(sent)
+                self._came_back(sent, entry.epoch or 0)
             elif entry.kind == "finished" and entry.outcome is not None:
                 self.finished(sent, entry.outcome)
         return workers_changed
 
     def claimed(self, sent: Sent, worker_id: str, epoch: int) -> None:
-        """A worker has the task; its backstop starts anew (DIST-32)."""
+        """A worker has the task; its backstop starts anew (DIST-32). A claim may be told before the feed tells it."""
+        if sent.holder is not None and sent.holder[1] >= epoch:
+            return
         sent.holder = (worker_id, epoch)
         attempt = sent.run.attempt
         attempt.worker_id, attempt.epoch = worker_id, epoch
@@ -210,7 +212,9 @@ class Dispatch:
         attempts_s = assignment.attempts_allowed * assignment.timeout_ms / 1000
         return self._now() + attempts_s + pauses + self._result_margin_s
 
-    def _came_back(self, sent: Sent) -> None:
+    def _came_back(self, sent: Sent, epoch: int) -> None:
+        if sent.holder is not None and sent.holder[1] > epoch:
+            return  # it has been claimed anew since
         sent.holder = sent.backstop_at = None
         self._host.moved(sent.run, "queued")
         if sent.stop is not None:

@@ -36,7 +36,8 @@ CI_RUN_VARIABLES = (
 class DistributedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of distributed mode; fields that end in ``_s`` are seconds.
 
-    ``coordinator``: a URL, or a factory of the user's own. ``role``: ``"auto"`` is the master for index 0.
+    ``coordinator``: a URL, or a factory of the user's own. ``workers``: processes that the master starts on this machine,
+    which meet it at a coordinator of its own; then ``coordinator`` is ``memory:`` (DIST-10). ``role``: ``"auto"`` is the master for index 0.
     ``minimum_workers``: how many the master waits for before it starts; ``require_workers`` makes too few an error.
     ``idle_timeout_s``: after how long without a run a fleet worker ends; ``None``: it waits on (DIST-09).
     ``result_margin_s``: what a worker may take beyond all its attempts before the master gives up on it; 0: for ever.
@@ -49,6 +50,7 @@ class DistributedOptions(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["auto", "master", "worker"] = "auto"
     index: int | None = None
     total: int = 1
+    workers: int = 0
     heartbeat_interval_s: float = 5.0
     worker_timeout_s: float = 30.0
     master_timeout_s: float = 60.0
@@ -102,6 +104,11 @@ def options_from(options: Options, **more: Any) -> DistributedOptions:
         "heartbeat_interval_s": min(5.0, options.worker_timeout_s / BEATS_PER_TIMEOUT),
     }
     return DistributedOptions(**{**fields, **more})
+
+
+def with_workers(options: Options) -> DistributedOptions:
+    """Return the options of a master that starts its workers itself and has no slots of its own (DIST-10, DIST-11)."""
+    return options_from(options, coordinator="memory:", workers=options.workers)
 
 
 def parse_instance(text: str) -> tuple[int, int]:

@@ -103,6 +103,8 @@ class Options(_Spelt, frozen=True, kw_only=True):
     ci_commands: Literal["defuse", "pass"] = "defuse"
     coordinator: Any = None
     """A URL, or a factory of your own (``coordination.contract.CoordinatorFactory``): tasks go to workers (DIST-01)."""
+    workers: int = 0
+    """Worker processes to start on this machine, which do the tasks of the run; 0: this process does them (DIST-10)."""
     state: str | None = None
     state_store: Callable[[str], Any] | None = None
     """Makes a ``towline.state.StateStore`` of your own for the pipeline of that name, in place of ``state``."""
@@ -128,6 +130,8 @@ class Options(_Spelt, frozen=True, kw_only=True):
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise DeclarationError("Options", name, value, "a whole number of at least 1")
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 0:
+            raise DeclarationError("Options", "workers", self.workers, "a whole number, 0 or more")
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed and not (value is None and name == "loop_block_action"):
@@ -139,6 +143,9 @@ class Options(_Spelt, frozen=True, kw_only=True):
         if self.state is not None and self.state_store is not None:
             advice = "give one of them: each counts as the state of the run"  # COORD-C87
             raise ConfigurationError("state", self.state, "given beside a state_store", advice)
+        if self.workers and self.coordinator is not None:
+            advice = "the workers of this machine meet at the master itself: give workers or a coordinator, not both"
+            raise ConfigurationError("workers", self.workers, "given beside a coordinator", advice)  # DIST-13
         if self.backend is not None and (isinstance(self.backend, type) or not hasattr(self.backend, "execute")):
             raise DeclarationError("Options", "backend", self.backend, "an instance with an execute() method")
 

@@ -34,7 +34,7 @@ def own_slots(request: RunRequest) -> int:
 class MasterPool:
     """Works from :meth:`start` to :meth:`finish`, or to :meth:`break_off`; closed in any case.
 
-    ``facts``: the master's own, with the worker id that the pool has.
+    ``facts``: the master's own, with the worker id that the pool has. ``capabilities``: beside those of the machine.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class MasterPool:
         *,
         slots: int,
         owner_epoch: int,
+        capabilities: tuple[str, ...],
         tell: Callable[[str], None],
     ) -> None:
         program, request = facts.program, facts.request
@@ -58,7 +59,7 @@ class MasterPool:
             parallelism=slots,
             slots=Slots(slots),
             owner_epoch=owner_epoch,
-            extra_capabilities=(MASTER_CAPABILITY,),
+            extra_capabilities=capabilities,
             tell=tell,
         )
         self._working: asyncio.Task[str]

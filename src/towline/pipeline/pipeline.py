@@ -198,10 +198,16 @@ class Pipeline(Generic[Params]):
         try:
             target = target_of(self, self.program.module_name)
             session_class: type[Session] = Session
-            if request.distributed is not None or request.options.coordinator is not None:
+            options = request.options
+            if request.distributed is not None or options.coordinator is not None or options.workers:
                 from towline.pipeline.master_session import MasterSession, as_master
 
                 request, session_class = as_master(request), MasterSession
+                if request.distributed.workers:
+                    from towline.pipeline.embedded_session import EmbeddedSession, refuse_unstartable
+
+                    refuse_unstartable(self.program, target, request)
+                    session_class = EmbeddedSession
             elif request.options.backend is not None:
                 from towline.pipeline.backend_session import BackendSession
 

@@ -14,7 +14,7 @@ from towline.distributed.factories import factory_of
 from towline.distributed.options import worker_id_of
 from towline.distributed.slots import Slots
 from towline.distributed.worker import register_when_open
-from towline.errors.coordination import MasterLostError, ProgramMismatchError, RunUnknownError
+from towline.errors.coordination import CoordinationError, MasterLostError, ProgramMismatchError, RunUnknownError
 from towline.errors.declaration import DeclarationError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
@@ -192,6 +192,13 @@ class WorkerRun:
                     MasterLostError(self.run_id, state.master_silent_ms / 1000, state.master_timeout_ms / 1000)
                 )
                 return
+
+    def lose(self, error: CoordinationError) -> bool:
+        """End with this error, for nobody leads the run any more; false when the work has not begun (DIST-25)."""
+        if self._worker is None:
+            return False
+        self._worker.replaced(error)
+        return True
 
     def _on_signal(self, code: int) -> None:
         """Claim nothing more, end what runs within the drain time, hand over the rest (DIST-24)."""
