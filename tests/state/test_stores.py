@@ -267,8 +267,13 @@ def test_a_removed_lock_file_ends_the_ownership(tmp_path: Path) -> None:
     async def main() -> None:
         store, plan = await started_plan(tmp_path)
         shutil.rmtree(tmp_path)
+
+        def go_on_writing() -> None:
+            for number in range(1, 1_000_000):  # it looks at most every 10 ms: some hundred lines later
+                plan.append([record(number)])
+
         with pytest.raises(Exception, match="no longer owns"):
-            plan.append([record(1)])
+            go_on_writing()
         await plan.close()
         await store.close()
 

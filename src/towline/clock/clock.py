@@ -26,19 +26,22 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
 
-_second, _text = -1, ""
+_milli, _whole, _second, _text = -1, "", -1, ""
 
 
 def moment(now: float) -> str:
     """Write a wall time as UTC text with milliseconds: ``2026-03-01T10:00:00.000Z``.
 
-    The text up to the second is remembered: a run stamps thousands of records a second, and
-    formatting a date costs more than the record.
+    The last text is remembered, and what of it is the second: a run stamps thousands of records a second,
+    and formatting a date costs more than the record.
     """
-    global _second, _text
+    global _milli, _whole, _second, _text
     millis = round(now * 1000)
-    second = millis // 1000
-    if second != _second:
-        _text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        _second = second
-    return f"{_text}.{millis % 1000:03d}Z"
+    if millis != _milli:
+        second = millis // 1000
+        if second != _second:
+            _text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            _second = second
+        _whole = f"{_text}.{millis % 1000:03d}Z"
+        _milli = millis
+    return _whole

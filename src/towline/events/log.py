@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from towline.events.records import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+Facts: TypeAlias = tuple[str, str, dict[str, Any], str | None, int | None, int | None]
+"""What an event says before it has its number: kind, moment, data, task, epoch, attempt."""
 
 BYTES_LIMIT = 256 * 1024 * 1024
 COUNT_LIMIT = 1_000_000
@@ -73,13 +76,36 @@ class EventLog:
             data=data,
         )
 
+    def emit_facts(self, facts: Sequence[Facts]) -> None:
+        """Make events of what :meth:`event` takes, in their order, and emit them: one call for all of a turn."""
+        n, source, session = self._n, self._source, self._session
+        batch = []
+        for kind, at, data, task, epoch, attempt in facts:
+            n += 1
+            batch.append(
+                Event(
+                    seq=n,
+                    source=source,
+                    session=session,
+                    n=n,
+                    at=at,
+                    kind=kind,
+                    task=task,
+                    epoch=epoch,
+                    attempt=attempt,
+                    data=data,
+                )
+            )
+        self._n = n
+        self.emit(batch)
+
     def emit(self, batch: Sequence[Event]) -> None:
         """Keep and pass on events made just before, in their order."""
         if self._n > COUNT_LIMIT or self._bytes > BYTES_LIMIT:
             batch = self._within_caps(batch)
         if self._keep is not None and batch:
             self._bytes += self._keep(batch)
-        for listener in tuple(self._listeners):
+        for listener in tuple(self._listeners) if self._listeners else ():
             try:
                 listener(batch)
             except Exception as error:

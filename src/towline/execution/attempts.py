@@ -139,14 +139,16 @@ class Attempts:
             return self._stopped(run)
         kind = run.kind
         run.phase = BODY
-        run.error = None
+        if run.error is not None:
+            run.error = None
         if run.started_at is None:
             run.started_at = self._clock.now()
         if kind.timeout_s:
             self._stopper.arm_timeout(run)
         try:
             if kind.place is LOOP:
-                value = await kind.spec.call(Context(run.attempt, self._doors), run.given, run.attempt.item)
+                attempt = run.attempt
+                value = await kind.spec.call(Context(attempt, self._doors), run.inputs or {}, attempt.item)
             elif kind.place is THREAD:
                 value = await self._in_thread(run)
             else:
@@ -160,7 +162,8 @@ class Attempts:
             outcome = self._returned(run, value) if run.stop is None else self._raised(run, asyncio.CancelledError())
         finally:
             self._stopper.disarm(run)
-            run.on_stop = None
+            if run.on_stop is not None:
+                run.on_stop = None
             if run.phase is BODY:
                 run.phase = SETTLING
         if run.cursors or run.offload is not None:

@@ -1,56 +1,40 @@
-"""Many deadlines on one loop timer: a first-in-first-out queue per duration."""
-
-# ruff: noqa: TC004 - the record is never decoded, so its annotations need no imports at start-up.
+"""The deadlines of all executions on one loop timer."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
-
-import msgspec
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-
-class Deadline(msgspec.Struct):
-    """One armed deadline; ``expired`` is called once, unless it is disarmed before."""
-
-    at: float
-    expired: Callable[[], None] | None
-
-    def disarm(self) -> None:
-        """Forget the deadline; harmless when it has passed."""
-        self.expired = None
+    from towline.execution.taskrun import TaskRun
 
 
 class Deadlines:
-    """Calls back when a duration has passed.
+    """Calls back when a duration has passed; an execution has one deadline at a time.
 
-    Deadlines of one duration pass in the order in which they were armed, so each duration needs only a
-    queue, and all of them one timer: 1.1 µs a deadline where ``loop.call_later`` costs 3.8 and
-    ``asyncio.timeout`` 6.9 (benchmarks/README.md).
+    The timer stands at the earliest deadline, or before it when that was disarmed; only when it fires are all
+    looked at, so arming costs a place in a dict: most bodies end long before (``loop.call_later`` and
+    ``asyncio.timeout`` keep a heap for each).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._queues: dict[float, deque[Deadline]] = {}
+        self._due: dict[TaskRun, tuple[float, Callable[[TaskRun], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
-    def arm(self, seconds: float, expired: Callable[[], None]) -> Deadline:
-        """Call ``expired`` in ``seconds``, in the loop's thread, unless disarmed."""
-        deadline = Deadline(self._loop.time() + seconds, expired)
-        queue = self._queues.get(seconds)
-        if queue is None:
-            queue = self._queues[seconds] = deque()
-        while queue and queue[0].expired is None:
-            queue.popleft()
-        queue.append(deadline)
-        if deadline.at < self._timer_at:
-            self._set_timer(deadline.at)
-        return deadline
+    def arm(self, run: TaskRun, seconds: float, expired: Callable[[TaskRun], None]) -> None:
+        """Call ``expired(run)`` in ``seconds``, in the loop's thread, instead of what was armed for it before."""
+        at = self._loop.time() + seconds
+        self._due[run] = at, expired
+        if at < self._timer_at:
+            self._set_timer(at)
+
+    def disarm(self, run: TaskRun) -> None:
+        """Forget the deadline of an execution; harmless when it has passed or there was none."""
+        self._due.pop(run, None)
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
@@ -61,25 +45,17 @@ class Deadlines:
     def _fire(self) -> None:
         self._timer, self._timer_at = None, float("inf")
         now = self._loop.time()
-        due: list[Callable[[], None]] = []
-        earliest = float("inf")
-        for seconds, queue in list(self._queues.items()):
-            while queue and (queue[0].expired is None or queue[0].at <= now):
-                expired = queue.popleft().expired
-                if expired is not None:
-                    due.append(expired)
-            if queue:
-                earliest = min(earliest, queue[0].at)
-            else:
-                del self._queues[seconds]
-        if earliest < float("inf"):
-            self._set_timer(earliest)
-        for expired in due:
-            expired()
+        passed = [(at, run) for run, (at, _) in self._due.items() if at <= now]
+        passed.sort(key=lambda one: one[0])
+        acts = [(run, self._due.pop(run)[1]) for _, run in passed]
+        if self._due:
+            self._set_timer(min(at for at, _ in self._due.values()))
+        for run, expired in acts:
+            expired(run)
 
     def close(self) -> None:
         """Drop all deadlines and the timer."""
-        self._queues.clear()
+        self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

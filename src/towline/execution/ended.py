@@ -80,7 +80,7 @@ class EndedTasks:
             and not outcome.artifacts
         ):
             self._values.outcomes[position] = outcome
-            return self._plain_success(next_seq(), at, row, outcome, run)
+            return _plain_success(next_seq(), at, row, outcome, run)
         digest, offset = self._store(row, outcome, run)
         reason = outcome.reason
         error = self._shown(outcome.error) if isinstance(outcome, Failed | TimedOut) else None
@@ -110,24 +110,6 @@ class EndedTasks:
         )
         self._keep(position, outcome, run)
         return record, _event_data(row, record)
-
-    def _plain_success(
-        self, seq: int, at: str, row: PlannedTask, outcome: Outcome[Any], run: TaskRun
-    ) -> tuple[StateRecord, dict[str, Any]]:
-        """The commonest end by far: nothing to store, nothing to explain."""
-        record = StateRecord(
-            seq=seq,
-            at=at,
-            task=row.id,
-            state="succeeded",
-            attempts=outcome.attempts if run.tries > 1 else None,
-            done=row.done,
-            total=row.total,
-        )
-        data: dict[str, Any] = {"from": row.state, "to": "succeeded", "plan_seq": seq}
-        if row.done is not None:
-            data["done"], data["total"] = row.done, row.total
-        return record, data
 
     def blocked(
         self,
@@ -198,6 +180,25 @@ class EndedTasks:
         error = ErrorRecord(type_name="TowlineError", text=reason.text or reason.code)
         kind = Failed if state == "failed" else TimedOut
         return kind(error, ignored=ignored, **facts)
+
+
+def _plain_success(
+    seq: int, at: str, row: PlannedTask, outcome: Outcome[Any], run: TaskRun
+) -> tuple[StateRecord, dict[str, Any]]:
+    """The commonest end by far: nothing to store, nothing to explain."""
+    record = StateRecord(
+        seq=seq,
+        at=at,
+        task=row.id,
+        state="succeeded",
+        attempts=outcome.attempts if run.tries > 1 else None,
+        done=row.done,
+        total=row.total,
+    )
+    data: dict[str, Any] = {"from": row.state, "to": "succeeded", "plan_seq": seq}
+    if row.done is not None:
+        data["done"], data["total"] = row.done, row.total
+    return record, data
 
 
 def _is_own(outcome: Failed | TimedOut) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from towline.clock import Clock
-    from towline.events.log import EventLog
+    from towline.events.log import EventLog, Facts
     from towline.execution.ended import EndedTasks
     from towline.execution.growth import Growth
     from towline.execution.output import Output
@@ -228,7 +228,8 @@ class Engine:
         if self._writing is not None or self._complete.done():
             return
         try:
-            self._output.drain()
+            if self._output.said:
+                self._output.drain()
             turn = _Turn(moment(self._clock.now()))
             self._hear(turn)
             self._carry_out(turn)
@@ -260,17 +261,18 @@ class Engine:
             if type(item) is tuple:
                 run, outcome = item
                 if run.stop is None and type(outcome) is Cancelled:  # Ctrl-C in its body (RUN-40)
-                    turn.events.append(("cancel_requested", turn.at, {"by": "interrupted"}))
+                    turn.events.append(("cancel_requested", turn.at, {"by": "interrupted"}, None, None, None))
                     decisions += scheduler.on(StopAsked("interrupted", self._interrupt_stops_all), now)
                 decisions += scheduler.on(self._record_outcome(turn, run, outcome), now)
             else:
                 decisions += scheduler.on(item, now)  # type: ignore[arg-type]
         if self._checkpoints:
             self._record_checkpoints(turn)
-        marks, self._marks = self._marks, []
-        for run, marked in marks:
-            self._record_running(turn, run)
-            turn.marked.append(marked)
+        if self._marks:
+            marks, self._marks = self._marks, []
+            for run, marked in marks:
+                self._record_running(turn, run)
+                turn.marked.append(marked)
 
     def _carry_out(self, turn: _Turn) -> None:
         """Turn decisions into records, and into what starts once those are durable."""
@@ -298,18 +300,18 @@ class Engine:
     def _after_write(self, turn: _Turn) -> None:
         """The records are durable: show them, then start what was decided."""
         if turn.events:
-            make = self._events.event
-            self._events.emit([make(*facts) for facts in turn.events])
+            self._events.emit_facts(turn.events)
         for marked in turn.marked:
             if not marked.done():
                 marked.set_result(None)
+        running, runner, loop = self._running, self.runner, self._loop
         for run in turn.starts:
-            self._running[run.position] = run
-            self.runner.start(run, self._loop)
+            running[run.position] = run
+            runner.start(run, loop)
         for decision in turn.cancel:
-            run_ = self._running.get(decision.task)
+            run_ = running.get(decision.task)
             if run_ is not None:
-                self.runner.stop(run_, decision.code)
+                runner.stop(run_, decision.code)
         if turn.expand:
             self._writing = self._loop.create_task(self._grow(turn.expand))
         elif self._writer.snapshot_is_due and self._completed_as is None:
@@ -362,7 +364,7 @@ class Engine:
                 self._growth.planned(join, children)
                 for part in parts_of(children):
                     part["join"] = self._tasks[join].id
-                    turn.events.append(("tasks_added", turn.at, part))
+                    turn.events.append(("tasks_added", turn.at, part, None, None, None))
                 self._inbox.append(Grown(join, tuple(children)))
         except Exception as error:  # noqa: BLE001 - as in _turn
             self._writing = None
@@ -440,7 +442,7 @@ class Engine:
         if decision.state == "pending":
             record, data = self._ended_tasks.held(self._writer.next_seq(), turn.at, row, decision)
             turn.records.append(record)
-            turn.events.append(("task_state", turn.at, data, row.id))
+            turn.events.append(("task_state", turn.at, data, row.id, None, None))
             return
         reason = Reason(code=decision.code, text=decision.text, blocked_by=decision.blocked_by)
         facts: dict[str, Any] = {"task_id": row.id, "finished_at": self._clock.now(), "reason": reason}
@@ -456,8 +458,8 @@ class _Turn:
     def __init__(self, at: str) -> None:
         self.at = at
         self.records: list[JournalRecord] = []
-        self.events: list[tuple[Any, ...]] = []
-        """What ``EventLog.event`` takes: an event gets its number when it is emitted, in the order of the log."""
+        self.events: list[Facts] = []
+        """An event gets its number when it is emitted, in the order of the log."""
         self.starts: list[TaskRun] = []
         self.cancel: list[Cancel] = []
         self.expand: list[int] = []

@@ -15,14 +15,14 @@ UNKNOWN_ESTIMATE_S: Final = 120.0
 """What a task without history is taken to need (REP-08)."""
 
 _PLACE_BITS, _PATH_BITS = 24, 44
-_PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
+PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 _PATH_LIMIT: Final = (1 << _PATH_BITS) - 1
 _PRIORITY_LIMIT: Final = 999
 
 
 def place_of(key: int) -> int:
     """Give back the task of an order key."""
-    return key & _PLACE_MASK
+    return key & PLACE_MASK
 
 
 class Ordering:
@@ -75,11 +75,12 @@ class Ordering:
         self._priorities.extend([0] * (count - start))
         self.keys.extend([0] * (count - start))
         children: list[int] = []
+        dependents = links.dependents
         for place in range(count - 1, start - 1, -1):
             if place in parents:
                 children.append(place)
             else:
-                self._place(place, rows[place], links.dependents(place))
+                self._place(place, rows[place], dependents(place))
         for place in children:
             self._place(place, rows[place], (parents[place],))
 

@@ -51,7 +51,7 @@ class Output:
     ) -> None:
         self._events, self._folder, self._mask, self._clock, self._loop = events, folder, mask, clock, loop
         self._run_id, self.echo = run_id, echo
-        self._said: deque[tuple[Attempt | None, float, str, str, str]] = deque()
+        self.said: deque[tuple[Attempt | None, float, str, str, str]] = deque()
         self._drain_due = False
         self._handler = _RunHandler(self)
 
@@ -66,7 +66,7 @@ class Output:
         self._take((attempt, self._clock.now(), "", stream, text))
 
     def _take(self, said: tuple[Attempt | None, float, str, str, str]) -> None:
-        self._said.append(said)
+        self.said.append(said)
         if not self._drain_due:
             self._drain_due = True
             try:
@@ -79,11 +79,11 @@ class Output:
     def drain(self) -> None:
         """Write everything said so far to the logs of the tasks, and show it."""
         self._drain_due = False
-        if not self._said:
+        if not self.said:
             return
         batch = []
-        while self._said:
-            attempt, now, level, name, text = self._said.popleft()
+        while self.said:
+            attempt, now, level, name, text = self.said.popleft()
             text = self._mask(text)
             at = moment(now)
             self._folder.log_line(

@@ -63,7 +63,10 @@ class RunFolder:
             return 0
         self._events += batch
         size = EVENT_BYTES * len(batch)
-        self._note(size)
+        if self._timer_set and self._waiting_bytes + size <= FLUSH_BYTES:
+            self._waiting_bytes += size
+        else:
+            self._note(size)
         return size
 
     def log_line(self, task: str | None, line: str) -> None:

@@ -64,7 +64,8 @@ class Runner:
 
     def start(self, run: TaskRun, loop: asyncio.AbstractEventLoop) -> None:
         """Begin an execution; its outcome goes to the host."""
-        run.asyncio_task = loop.create_task(self._life(run))
+        # Not by the loop's own factory: an eager one would run the body, and its end, inside the turn that starts it.
+        run.asyncio_task = asyncio.Task(self._life(run), loop=loop)
 
     def stop(self, run: TaskRun, code: str) -> None:
         """Cancel an execution; ``code`` is the reason code of its outcome."""

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from towline.execution.occupancy import Claim, Occupancy
-from towline.execution.ordering import Ordering, place_of
+from towline.execution.ordering import PLACE_MASK, Ordering, place_of
 from towline.execution.scheduler_states import (
     BLOCKED,
     DISPATCHED,
@@ -196,17 +196,23 @@ class Scheduler:
     def _on_finished(self, event: Finished, now: float, out: list[Decision]) -> None:
         task = event.task
         state = self._states[task]
-        if state in (RUNNING, DISPATCHED):
-            self._leave(task, now if event.abandoned else None)
+        if state == RUNNING:
+            self._started -= 1
+            self._occupancy.leave(task, now if event.abandoned else None)
+        elif state == DISPATCHED:
+            self._occupancy.leave(task, now if event.abandoned else None)
         elif state in (FINAL, OUTSIDE):
             self.late_finishes += 1
             return
         elif state == READY:
             self._drop(task)
-        if event.state == "cancelled" and self._standing.cancel_codes.get(task) == "operator":
+        ended = event.state
+        self._standing.finish(task, ended, event.ignored, out)
+        if ended == "succeeded":
+            return
+        if ended == "cancelled" and self._standing.cancel_codes.get(task) == "operator":
             self._cancelled_alone = True
-        self._standing.finish(task, event.state, event.ignored, out)
-        if event.state in ("failed", "timed_out") and not event.ignored:
+        if ended in ("failed", "timed_out") and not event.ignored:
             self._stop_after(task, out)
 
     def _on_blocked(self, event: Blocked, _now: float, out: list[Decision]) -> None:
@@ -283,7 +289,7 @@ class Scheduler:
             occupancy.rights.reserve_overdue(now)
         while ready and occupancy.free_slots > 0 and occupancy.exclusive is None:
             key = heappop(ready)
-            task = place_of(key)
+            task = key & PLACE_MASK  # `place_of`, in the one place where its call would count
             if states[task] != READY:
                 continue
             need = needs[task]

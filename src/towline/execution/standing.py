@@ -100,9 +100,14 @@ class Standing:
             self._causes[place] = kept_cause(row)
 
     def _connect(self, place: int, row: PlannedTask) -> None:
-        states = self.states
+        states, places, missing, connect = self.states, self.places, self.missing, self.links.connect
+        is_usual = not (row.always_run or row.join)
         for name, use in dependencies(row):
-            task = self.places[name]
+            task = places[name]
+            if is_usual and states[task] not in (FINAL, OUTSIDE):
+                missing[place] += 1
+                connect(task, place, use)
+                continue
             is_source = row.join and name == row.source
             tolerant = row.always_run and not is_source
             if states[task] == FINAL:
@@ -153,12 +158,10 @@ class Standing:
     def finish(self, task: int, state: TaskState, ignored: bool, out: list[Decision]) -> None:
         """Count a task as final; append the skips and joins that follow to ``out``, ready tasks to ``ready``."""
         self._mark(task, state, ignored)
-        if state in ("failed", "timed_out") and not ignored:
-            self.has_failure = True
         if state == "succeeded" and self._plain:
             # A success satisfies value and order alike, and nothing else hangs on it in a plan without joins.
-            missing, states, ready = self.missing, self.states, self.ready
-            for targets in (self.links.value[task], self.links.order.get(task)):
+            missing, states, ready, links = self.missing, self.states, self.ready, self.links
+            for targets in (links.value[task], links.order.get(task)):
                 for dependent in targets or ():
                     left = missing[dependent] - 1
                     missing[dependent] = left
@@ -166,6 +169,8 @@ class Standing:
                         states[dependent] = READY
                         ready.append(dependent)
             return
+        if state in ("failed", "timed_out") and not ignored:
+            self.has_failure = True
         self._follow([task], out)
 
     def settle(self, task: int, decision: Settle, out: list[Decision]) -> None:

@@ -24,22 +24,19 @@ class Stopper:
 
     def __init__(self, deadlines: Deadlines, grace_s: float, give_up: Callable[[TaskRun], None]) -> None:
         self._deadlines, self._grace_s, self._give_up = deadlines, grace_s, give_up
+        self.disarm = deadlines.disarm
+        """The body has ended: neither its timeout nor a step of its stopping matters now."""
 
     def arm_timeout(self, run: TaskRun) -> None:
-        """Start the clock of one attempt's body; 0 means none."""
-        if run.kind.timeout_s:
-            run.deadline = self._deadlines.arm(run.kind.timeout_s, lambda: self.stop(run, "timeout"))
+        """Start the clock of one attempt's body; a module's 0 means none, and never comes here."""
+        self._deadlines.arm(run, run.kind.timeout_s, self._time_out)
 
-    def arm_grace(self, run: TaskRun, then: Callable[[], None]) -> None:
-        """Call ``then`` when the grace of a stopped body has passed."""
-        run.deadline = self._deadlines.arm(self._grace_s, then)
+    def _time_out(self, run: TaskRun) -> None:
+        self.stop(run, "timeout")
 
-    def disarm(self, run: TaskRun) -> None:
-        """The body has ended: neither its timeout nor a step of its stopping matters now."""
-        deadline = run.deadline
-        if deadline is not None:
-            deadline.expired = None  # as `disarm` does: one call less for every body
-            run.deadline = None
+    def arm_grace(self, run: TaskRun, then: Callable[[TaskRun], None]) -> None:
+        """Call ``then(run)`` when the grace of a stopped body has passed."""
+        self._deadlines.arm(run, self._grace_s, then)
 
     def stop(self, run: TaskRun, why: str) -> None:
         """Ask an execution to end; ``why`` is ``"timeout"`` or a reason code of a cancellation."""
@@ -54,13 +51,13 @@ class Stopper:
         if run.asyncio_task is not None and run.phase is not Phase.STARTING:
             run.asyncio_task.cancel()
         if run.phase is Phase.BODY:
-            self.arm_grace(run, lambda: self._ask_again(run))
+            self.arm_grace(run, self._ask_again)
 
     def _ask_again(self, run: TaskRun) -> None:
         if run.phase is not Phase.BODY or run.asyncio_task is None:
             return
         run.asyncio_task.cancel()
-        run.deadline = self._deadlines.arm(SECOND_CANCEL_S, lambda: self._abandon(run))
+        self._deadlines.arm(run, SECOND_CANCEL_S, self._abandon)
 
     def _abandon(self, run: TaskRun) -> None:
         if run.phase is Phase.BODY:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from towline.artifacts.records import ArtifactRef
-    from towline.execution.deadlines import Deadline
     from towline.modules.doors import Attempt
     from towline.modules.outcomes import Finding
     from towline.modules.retry import Retry
@@ -100,7 +99,6 @@ class TaskRun:
     payload: bytes | None = None
     started_at: float | None = None
     asyncio_task: asyncio.Task[None] | None = None
-    deadline: Deadline | None = None
     on_stop: Callable[[], None] | None = None
     """How to end a body that is no coroutine of the loop: a thread's or a child process's."""
     body: Any = None

@@ -49,7 +49,7 @@ class Values:
         workdir: PurePath,
     ) -> None:
         self._built, self._tasks, self._codecs, self._results, self._copies = built, tasks, codecs, results, copies
-        self._workdir = workdir
+        self._workdir, self._inputs = workdir, built.inputs
         self.outcomes: dict[int, Outcome[Any]] = {}
         self._payloads: dict[int, bytes] = {}
         self._children: dict[int, list[int]] = {}
@@ -95,7 +95,7 @@ class Values:
 
     def inputs(self, position: int) -> dict[str, Any] | None:
         """Give the inputs of a task, or ``None`` when one of them has to be read from the store first."""
-        uses = self._built.inputs[self.joined(position)]
+        uses = self._inputs[self._join_of.get(position, position)]
         if not uses:
             return {}
         gathered: dict[str, Any] = {}

@@ -39,6 +39,24 @@ def code_version(spec: ModuleSpec) -> str:
     return digest
 
 
+class CodeVersions:
+    """The versions of the modules of one plan: modules that stand at one place, as those made in a loop, share theirs."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[tuple[str, int, str], str] = {}
+
+    def of(self, spec: ModuleSpec) -> str:
+        """Return what :func:`code_version` says of a module."""
+        source = spec.source
+        if source is None or spec.settings.version is not None:
+            return code_version(spec)
+        place = (source.file, source.line, spec.kind)
+        version = self._by_place.get(place)
+        if version is None:
+            version = self._by_place[place] = code_version(spec)
+        return version
+
+
 def source_text(spec: ModuleSpec) -> str | None:
     """Return the source text of a function or class module, dedented; ``None`` when it cannot be read."""
     if spec.source is None:

@@ -43,14 +43,14 @@ async def finished_report(session: Session, status: str, started_at: float, dura
     findings: list[Finding] = []
     spans: list[tuple[float, float]] = []
     reports = []
-    outcomes = session.node.values.outcomes
+    outcomes, commands = session.node.values.outcomes, session.node.commands
     for position, row in enumerate(rows):
         outcome = outcomes.get(position)
         if outcome is not None:
             findings += outcome.findings
             if outcome.started_at is not None:
                 spans.append((outcome.started_at, outcome.finished_at))
-        reports.append(_task_report(row, outcome, session, took.get(row.id)))
+        reports.append(_task_report(row, outcome, commands.get(row.id, 0), took.get(row.id)))
     findings += [finding for found in session.ended_tasks.blocked_findings.values() for finding in found]
     counts = Counter(row.state for row in rows if not row.join)
     peak, mean = peak_and_mean(spans, duration_s)
@@ -109,16 +109,14 @@ def _kept(session: Session, report: RunReport, root: Path | None, heads: Sequenc
     return msgspec.structs.replace(report, path=path)
 
 
-def _task_report(
-    row: PlannedTask, outcome: Outcome[Any] | None, session: Session, previous_s: float | None
-) -> TaskReport:
+def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, commands: int, previous_s: float | None) -> TaskReport:
     duration = None
     if outcome is not None and outcome.started_at is not None:
         duration = round(outcome.finished_at - outcome.started_at, 6)
     origin, abandoned = None, False
     if type(outcome) is Succeeded:
         origin = outcome.origin
-    else:
+    elif outcome is not None:
         abandoned = getattr(outcome, "abandoned", False)
     if origin is None and row.state == "succeeded" and not row.join:
         origin = "kept"
@@ -142,7 +140,7 @@ def _task_report(
         finished_at=row.finished_at,
         done=row.done,
         total=row.total,
-        commands=session.node.commands.get(row.id, 0),
+        commands=commands,
         artifacts=row.artifacts or (),
         error=f"{row.error.type.rpartition('.')[2]}: {row.error.text}" if row.error else None,
     )

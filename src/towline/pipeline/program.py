@@ -12,7 +12,7 @@ from towline.errors.declaration import DeclarationError, TargetLoadError
 from towline.execution.options import Options
 from towline.modules.annotations import resolve_types
 from towline.modules.spec import ModuleSpec
-from towline.modules.versions import code_version
+from towline.modules.versions import CodeVersions
 
 if TYPE_CHECKING:
     from towline.masking.secret import Secret
@@ -91,7 +91,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
         return build_plan(
             self.modules,
-            code_digest=code_version,
+            code_digest=CodeVersions().of,
             pipeline=self.name,
             program=self.id,
             phases=self.phases,

@@ -160,17 +160,18 @@ class Stamper:
         links = self._links[module]
         if not links:
             return _ALONE
-        ids = self._ids
+        ids, tasks_of = self._ids, self._tasks_of
         kinds: dict[int, EdgeUse] = {}
         inputs: list[TaskInput] = []
         artifacts: list[ArtifactInput] = []
         only_values = True
         for link in links:
             use = link.use
-            targets = self._targets(link, values)
+            is_one = len(link.targets) == 1 and not link.same_key
+            targets = tasks_of[link.targets[0]] if is_one else self._targets(link, values)
             for target in targets:
-                known = kinds.get(target)
-                if known is None or STRENGTH[use] < STRENGTH[known]:
+                known = kinds.setdefault(target, use)
+                if known is not use and STRENGTH[use] < STRENGTH[known]:
                     kinds[target] = use
             if link.param is not None:
                 inputs.append(TaskInput(link.param, use, targets, link.many))
@@ -183,11 +184,10 @@ class Stamper:
         return _Wiring(depends_on, places, edges, tuple(inputs), tuple(artifacts), edges_part(depends_on, edges), None)
 
     def _targets(self, link: Link, values: Mapping[str, object]) -> tuple[int, ...]:
+        """Find the tasks of a link that is paired by key, or has any number of modules: of a selector, or none."""
         if link.same_key:
             target = self._modules[link.targets[0]]
             return (self._index[f"{target.name}[{paired_key(list(target.matrix or ()), values)}]"],)
-        if len(link.targets) == 1:
-            return self._tasks_of[link.targets[0]]
         chosen = [task for target in link.targets for task in self._tasks_of[target]]
         return tuple(sorted(chosen, key=self._ids.__getitem__))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from towline.clock import SystemClock
 from towline.errors.state import OwnershipLostError, PlanOwnedError, StateUnsupportedError
 from towline.state.documents import FOLDER_IS_GONE
 from towline.state.files import read_file
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 4096
 
+SURE_S: Final = 0.01
+"""How long the lock, once seen, is taken to be there: to look is a system call, as dear as the append that asks for
+it. What is written after the lock file was removed lands in a file that the next owner replaces."""
+
+_monotonic = SystemClock.monotonic
+
 
 class DirectoryOwnership:
     """The lock on ``owner.lock``, held open."""
@@ -26,16 +33,24 @@ class DirectoryOwnership:
     def __init__(self, root: str, epoch: int, lock: FileLock) -> None:
         self.root, self.epoch = root, epoch
         self._lock = lock
+        self._sure_until = 0.0
         self._lost = asyncio.Event()
 
     def check(self) -> None:
-        """Raise ``OwnershipLostError`` when it was released, or the locked file or its folder was removed."""
+        """Raise ``OwnershipLostError`` when it was released, or the locked file or its folder was removed.
+
+        A release is known at once, a removal within 10 ms.
+        """
+        now = _monotonic()
+        if now < self._sure_until:
+            return
         if self._lock.fd < 0 or not self._lock.is_current():
             self._lost.set()
             latest = read_owner_file(read_file(os.path.join(self.root, OWNER_KEY)) or b"").latest
             current = latest.epoch if latest and latest.epoch != self.epoch else 0
             is_gone = self._lock.fd >= 0 and not os.path.isdir(self.root)
             raise OwnershipLostError(self.root, self.epoch, current, FOLDER_IS_GONE if is_gone else "")
+        self._sure_until = now + SURE_S
 
     async def renew(self) -> None:
         """A system lock needs no renewal: this only checks that it is still the one at its path."""
@@ -46,6 +61,7 @@ class DirectoryOwnership:
 
     def free(self) -> None:
         """Release at once; a second call does nothing."""
+        self._sure_until = 0.0
         self._lock.free()
         self._lost.set()
 

@@ -38,6 +38,7 @@ class PlanFile:
 
     def __init__(self, store: StateStore, ownership: Ownership | None = None) -> None:
         self._medium = store.plan_medium(ownership)
+        self._append_line = self._medium.append_journal
         self._guard = PlanGuard(self._medium.name, ownership)
         self.results = ResultFile(self._medium, self._guard)
         self.records_since_snapshot = 0
@@ -122,7 +123,7 @@ class PlanFile:
         if len(line) > DOCUMENT_LIMIT_BYTES:
             raise StateTooLargeError(JOURNAL_KEY, len(line), DOCUMENT_LIMIT_BYTES)
         try:
-            self._medium.append_journal(line)
+            self._append_line(line)
         except OSError as error:
             self._guard.lose("appending to the journal", error)
         self.records_since_snapshot += len(records)
