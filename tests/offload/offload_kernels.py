@@ -62,3 +62,13 @@ def fail(out: Array) -> None:
 @kernel("t.again", registry=REGISTRY, executor="thread", min_offload_bytes=0)
 def again(out: Array) -> None:
     raise RetryableKernelError("not here")
+
+
+@kernel("t.total", registry=REGISTRY, executor="thread", min_offload_bytes=0)
+def total(source: Array, out: Array) -> None:
+    out[0] = source.sum()
+
+
+@kernel("t.spread", registry=REGISTRY, executor="thread", overwrites=True, min_offload_bytes=0)
+def spread(seed: Array, out: Array) -> None:
+    out[...] = seed[0]

@@ -191,7 +191,7 @@ def sweep() -> int:
             try:
                 os.unlink(f"{FOLDER}/{name}")
                 swept += 1
-            except FileNotFoundError:  # another start swept it
+            except (FileNotFoundError, PermissionError):  # another start swept it; or in a user namespace it is not ours
                 continue
         except PermissionError:
             continue

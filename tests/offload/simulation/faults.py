@@ -75,7 +75,7 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
                 chance.choice([0.001, 0.1, 1.0, 6.0, 35.0]),
             )
         )
-    return Plan(
+    plan = Plan(
         seed=seed,
         calls=sizes.randint(20, 60),
         buffers=sizes.randint(4, 12),
@@ -87,6 +87,9 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
         inline_bytes=sizes.choice([100, 600]),
         mutant=mutant,
     )
+    if sizes.random() < 0.05:  # few, for they take as long as all others together
+        plan = msgspec.structs.replace(plan, calls=sizes.randint(60, 200), buffers=sizes.randint(4, 16))
+    return plan
 
 
 class Nemesis:
