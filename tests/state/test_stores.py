@@ -260,6 +260,12 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
             asyncio.run(DirectoryStore(tmp_path).acquire(an_owner()))
 
 
+def go_on_writing(plan: PlanFile) -> None:
+    """Append until it is refused: the owner looks for its lock at most every 10 ms, some hundred lines later."""
+    for number in range(2, 1_000_000):
+        plan.append([record(number)])
+
+
 @clause("STATE-14")
 def test_a_removed_lock_file_ends_the_ownership(tmp_path: Path) -> None:
     """Someone removed the state folder under a run: it must stop, not write beside its successor."""
@@ -268,12 +274,8 @@ def test_a_removed_lock_file_ends_the_ownership(tmp_path: Path) -> None:
         store, plan = await started_plan(tmp_path)
         shutil.rmtree(tmp_path)
 
-        def go_on_writing() -> None:
-            for number in range(1, 1_000_000):  # it looks at most every 10 ms: some hundred lines later
-                plan.append([record(number)])
-
         with pytest.raises(Exception, match="no longer owns"):
-            go_on_writing()
+            go_on_writing(plan)
         await plan.close()
         await store.close()
 
@@ -425,7 +427,7 @@ def test_nothing_is_written_where_the_folder_was_removed(is_owner: bool, tmp_pat
             await store.append("runs/r/events.jsonl", b"{}\n", Fence(1))
         for _ in range(2):
             with pytest.raises(OwnershipLostError, match=r"no longer owns.*gone"):
-                plan.append([record(2)])
+                go_on_writing(plan)
         await plan.close()
         await store.close()
         await owner.close()
