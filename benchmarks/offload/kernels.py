@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from towline.offload import Array, kernel
@@ -35,3 +37,8 @@ def elementwise(source: Array, out: Array) -> None:
 @kernel("bench.matmul", executor="thread", overwrites=True, min_offload_bytes=0)
 def product(left: Array, right: Array, out: Array) -> None:
     np.matmul(left, right, out=out)
+
+
+@kernel("bench.wait", executor="thread", min_offload_bytes=0)
+def wait(source: Array, out: Array) -> None:
+    time.sleep(0.5)

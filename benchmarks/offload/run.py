@@ -54,6 +54,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "break-even": lambda: asyncio.run(calls.break_even()),
     "scaling": lambda: asyncio.run(scaling.rows()),
     "memory": lambda: asyncio.run(scaling.memory()),
+    "deaths": lambda: asyncio.run(scaling.deaths()),
     "simulation": simulated.rows,
 }
 
