@@ -153,7 +153,7 @@ class Agent:
     def check_greeting(self, link: int) -> None:
         """O9: one lost AUTH, HELLO or WELCOME costs one retry, not the link."""
         bond = self.core.bonds.get(link)
-        if bond is not None and bond.phase == "greeting" and bond.challenged:
+        if not self.core.ended and bond is not None and bond.phase == "greeting" and bond.challenged:
             raise AssertionError(f"O9: {self.name} still waits for its WELCOME on link {link}")
 
     def _ended(self, code: int, reason: str) -> None:
