@@ -63,7 +63,7 @@ async def patient(ctx: Context) -> None:
 pipeline = Pipeline(
     "commanding",
     [first, on_loop, in_thread, isolated, polite, patient],
-    options=Options(cancel_grace_s=0.5, terminate_grace_s=1.5),
+    options=Options(cancel_grace_s=0.5, terminate_grace_s=float(os.environ.get("TOWLINE_TEST_GRACE", "1.5"))),
 )
 
 if __name__ == "__main__":

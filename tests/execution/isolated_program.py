@@ -148,7 +148,7 @@ def babbles(ctx: SyncContext) -> None:
             os.write(descriptor, b"\x05\x00\x00\x00hello")
         except OSError:
             continue
-    time.sleep(30)
+    time.sleep(60)
 
 
 def _descendants() -> None:
@@ -166,13 +166,13 @@ def _descendants() -> None:
     _leave_pids(plain.pid, apart.pid, int(orphan.stdout), stubborn.pid)
 
 
-@module(isolation="process", timeout=1)
+@module(isolation="process", timeout=3)
 def sleeps(ctx: SyncContext) -> None:
     _descendants()
-    time.sleep(8)
+    time.sleep(60)
 
 
-@module(isolation="process", timeout=1)
+@module(isolation="process", timeout=3)
 def in_c(ctx: SyncContext) -> None:
     _descendants()
     hashlib.pbkdf2_hmac("sha256", b"secret", b"salt", 10**9)

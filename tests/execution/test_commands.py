@@ -22,7 +22,8 @@ from towline.testing import clause
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")]
 
-WAIT_S = 10.0
+WAIT_S = 20.0
+"""For what must come, and for what must not have waited for something that takes much longer, on a busy machine."""
 
 
 class Runs:
@@ -136,7 +137,7 @@ time.sleep(99)
 """
     begun = time.monotonic()
     with pytest.raises(CommandTimeoutError) as ended:
-        await run.python(program, timeout=1.0, grace=5)
+        await run.python(program, timeout=3.0, grace=60)
     took_s = time.monotonic() - begun
 
     pids = [int(pid) for pid in (run.folder / "pids").read_text().split()]
@@ -144,14 +145,14 @@ time.sleep(99)
     assert ended.value.result is not None
     assert ended.value.result.timed_out
     assert ended.value.result.stdout == "before\n"
-    assert took_s < 4, "the root dies of SIGTERM, its rest 0.2 s later"
+    assert took_s < WAIT_S, "the root dies of SIGTERM, its rest 0.2 s later and not after the grace"
 
 
 @clause("CMD-06")
 async def test_a_command_that_ignores_sigterm_is_killed_after_its_grace(run: Runs) -> None:
     """Grace is a wait, not a hope."""
     with pytest.raises(CommandTimeoutError):
-        await run("sh", "-c", "trap '' TERM; echo $$ > pid; while true; do sleep 0.1; done", timeout=0.5, grace=0.3)
+        await run("sh", "-c", "trap '' TERM; echo $$ > pid; while true; do sleep 0.1; done", timeout=2.0, grace=0.3)
 
     await wait_until_dead(int((run.folder / "pid").read_text()))
 
@@ -160,7 +161,7 @@ async def test_a_command_that_ignores_sigterm_is_killed_after_its_grace(run: Run
 async def test_a_cancel_returns_within_the_grace_of_the_task_and_the_tree_ends_behind_it(run: Runs) -> None:
     """The body must see its cancellation soon; the command may take its own grace."""
     begun = asyncio.create_task(
-        run("sh", "-c", "trap '' TERM; echo $$ > pid; while true; do sleep 0.1; done", grace=1.5)
+        run("sh", "-c", "trap '' TERM; echo $$ > pid; while true; do sleep 0.1; done", grace=30)
     )
     pid = int(await wait_for_file(run.folder / "pid"))
 
@@ -168,8 +169,9 @@ async def test_a_cancel_returns_within_the_grace_of_the_task_and_the_tree_ends_b
     at = time.monotonic()
     with pytest.raises(asyncio.CancelledError):
         await begun
-    assert time.monotonic() - at < 1.2
-    await wait_for_trees()
+    assert time.monotonic() - at < WAIT_S, "the grace of the command is the tree's affair"
+    assert is_alive(pid)
+    await wait_for_trees(0.1)
     assert not is_alive(pid)
 
 
@@ -183,7 +185,7 @@ async def test_all_trees_can_be_killed_at_once(run: Runs) -> None:
 
     with pytest.raises(CommandFailedError, match="SIGKILL"):
         await begun
-    assert not is_alive(pid)
+    await wait_until_dead(pid)
 
 
 @clause("CMD-08")
@@ -202,10 +204,10 @@ async def test_a_flood_is_read_to_its_end_and_kept_up_to_the_cap(run: Runs) -> N
 async def test_a_pipe_held_by_a_descendant_is_left_after_two_seconds(run: Runs) -> None:
     """A daemon that a command starts must not hold its task."""
     begun = time.monotonic()
-    result = await run("sh", "-c", "sleep 30 & echo $! > pid; echo done")
+    result = await run("sh", "-c", "sleep 300 & echo $! > pid; echo done")
 
     assert result.stdout == "done\n"
-    assert 1.9 < time.monotonic() - begun < 6
+    assert 1.9 < time.monotonic() - begun < WAIT_S
     assert run.lines[-1][0] == "command"
     assert "still holds its output" in run.lines[-1][1]
     os.kill(int((run.folder / "pid").read_text()), signal.SIGKILL)

@@ -32,6 +32,7 @@ from towline.testing import clause
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX processes")
 
 WAIT_S = 20.0
+"""For what must come, and for what must take no longer than a wait that it shall not have waited for, on a busy machine."""
 
 
 class Run:
@@ -213,30 +214,30 @@ def test_a_malformed_message_fails_the_attempt_and_kills_the_tree(folder: Path) 
 
     assert isinstance(run.cause, ProcessDiedError)
     assert "malformed" in run.cause.how
-    assert run.took_s < 10
+    assert run.took_s < WAIT_S, "the body would have slept for a minute"
 
 
 @clause("RUN-33")
 @pytest.mark.parametrize("module", ["sleeps", "in_c"])
 def test_a_body_past_its_timeout_is_dead_with_all_it_started(folder: Path, module: str) -> None:
     """Also C code that never returns to the interpreter, orphans, and children that ignore SIGTERM."""
-    run = Run(folder, module)
+    run = Run(folder, module, terminate_grace_s=60.0)
 
     assert isinstance(run.cause, ModuleTimeoutError)
     assert run.cause.how == "killed"
     assert len(pids_of(folder)) == 5
     assert living(pids_of(folder)) == []
     (timed_out,) = (task for task in run.report.tasks if task.state == "timed_out")
-    assert 2.0 <= timed_out.duration_s < 2.8, "1 s timeout, 1 s to cooperate, 0.2 s for the rest"
+    assert 4.0 <= timed_out.duration_s < WAIT_S, "3 s timeout, 1 s to cooperate, 0.2 s and not the grace for the rest"
 
 
 @clause("RUN-33")
 def test_a_body_that_cooperates_ends_within_the_grace(folder: Path) -> None:
     """``ctx.cancelled`` turns true in the process too."""
-    run = Run(folder, "cooperates", cancel_grace_s=9.0)
+    run = Run(folder, "cooperates", cancel_grace_s=60.0)
 
     assert isinstance(run.cause, ModuleTimeoutError)
-    assert run.took_s < 6
+    assert run.took_s < WAIT_S
 
 
 @clause("RUN-33")
@@ -251,7 +252,7 @@ def test_what_a_finished_body_leaves_behind_is_killed(folder: Path) -> None:
 
 @clause("RUN-34")
 def test_nothing_outlives_a_node_that_is_killed(folder: Path) -> None:
-    """kill -9 of the node: body, children, orphans and those that left the session are gone within 2 s."""
+    """kill -9 of the node: body, children, orphans and those that left the session are gone, not after their minute."""
     roots = [str(Path(towline.__file__).parents[1]), str(Path(isolated_program.__file__).parent)]
     node = subprocess.Popen(
         [sys.executable, isolated_program.__file__, "run", "--module", "long", "--state", str(folder / "state")],
@@ -270,7 +271,7 @@ def test_nothing_outlives_a_node_that_is_killed(folder: Path) -> None:
 
     node.send_signal(signal.SIGKILL)
     killed_at = time.monotonic()
-    while living(pids) and time.monotonic() < killed_at + WAIT_S:
+    while living(pids):
+        assert time.monotonic() < killed_at + WAIT_S, living(pids)
         time.sleep(0.01)
-    assert time.monotonic() - killed_at < 2
     node.communicate()
