@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from towline.state.cursors import CursorStore
 from towline.state.directory import DirectoryStore
 from towline.state.memory import MemoryStore
 from towline.state.planfile import PlanFile
@@ -153,3 +154,10 @@ class SqlCursorEnv:
         for target in self._targets:
             target.connection.close()  # type: ignore[attr-defined]
         await self._stores.aclose()
+
+
+async def opened(state: Any, epoch: int = 1, **options: Any) -> Any:
+    """Open the cursor of task ``t``; the items are their own keys."""
+    options.setdefault("key", lambda item: item)
+    cursors = CursorStore(state, clock=options.pop("clock", None), scope=options.pop("scope", ""))
+    return await cursors.open("t", epoch, options.pop("plan_id", PLAN_ID), **options)
