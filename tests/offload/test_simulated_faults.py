@@ -17,7 +17,7 @@ BATCH = 20
 GATE_SEEDS = int(os.environ.get("TOWLINE_OFFLOAD_GATE_SEEDS", "0"))
 
 FOUND_AT = {
-    "older_fence_accepted": 2, "fence_constant_per_call": 2, "late_result_applied": 1, "hello_once": 39,
+    "older_fence_accepted": 2, "fence_constant_per_call": 2, "late_result_applied": 1, "hello_once": 11,
     "current_bytes_for_any_version": 1, "dedupe_by_call_alone": 7, "cache_by_buffer_alone": 0, "no_war_edges": 0,
     "no_deadline_no_inventory": 2, "finished_jobs_listed": 2, "partial_commit": 0, "in_out_in_place": 0,
 }  # fmt: skip

@@ -30,6 +30,8 @@ from towline.offload.work import Work, run_here
 from towline.offload.worker_core import WorkerCore
 
 REGISTRY = KernelRegistry()
+REPAIR_S = 0.6
+"""From the moment a greeting is due again to its answer: two ticks of the worker, and the way there and back."""
 TIMERS = {"heartbeat_interval_s": 1.0, "suspect_after_s": 2.0, "liveness_timeout_s": 5.0}
 
 
@@ -230,16 +232,23 @@ class World:
         )
 
     def _greeting_lost(self, link: int, worker: int, message: Any) -> None:
-        if not isinstance(message, (Auth, Hello, Welcome)):
+        """O9: the repetition that comes after the faults is answered, if no other fault hits it."""
+        agent = self.agents.get(worker)
+        if not isinstance(message, (Auth, Hello, Welcome)) or agent is None:
+            return
+        mine = [number for number, port in agent.shell.links._links.items() if port.number == link]
+        bond = agent.core.bonds.get(mine[0]) if mine else None
+        if bond is None:
             return
         faults = [fault for fault in self.plan.faults if fault.worker == worker]
         over = max((fault.end for fault in faults if fault.start <= self.age < fault.end), default=self.age)
-        quiet = not any(fault.start < over + 3.0 and fault.end > over + 0.001 for fault in faults)
-        agent = self.agents.get(worker)
-        if quiet and over - self.age <= 1.0 and agent is not None:
-            mine = [number for number, port in agent.shell.links._links.items() if port.number == link]
-            if mine:
-                self.clock.call_at(self.began + over + 3.0, agent.check_greeting, mine[0])
+        again, wait = bond.greet_at - self.began, bond.retry_s
+        while again <= over:
+            wait = min(wait * 1.5, 5.0)
+            again += wait
+        answered = again + REPAIR_S
+        if not any(fault.start < answered and fault.end > over + 0.001 for fault in faults):
+            self.clock.call_at(self.began + answered, agent.check_greeting, mine[0])
 
     def _boot(self, number: int, boot: int) -> None:
         self.agents[number] = Agent(self, number, boot)
