@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from towline.distributed.child_start import TOKEN_VARIABLE
 from towline.distributed.restarts import Restarts
 from towline.errors.commands import exit_words
 from towline.execution import started
 from towline.execution.trees import ProcessTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from towline.distributed.child_start import ChildStart
 
@@ -54,6 +53,10 @@ class EmbeddedHost(Protocol):
         """All have died, and none is started again."""
         ...
 
+    def is_over(self) -> bool:
+        """Whether workers have been sent home: who leaves in order then has not died."""
+        ...
+
     def warn(self, text: str) -> None:
         """Tell the operator."""
         ...
@@ -64,12 +67,14 @@ class EmbeddedWorkers:
 
     Args:
         start_of: What a worker of this id is told when it starts.
-        token: What it must show to the master.
+        secrets: What its environment has beside that of this process: the token for the master, secret parameters.
     """
 
-    def __init__(self, count: int, start_of: Callable[[str], ChildStart], token: str, host: EmbeddedHost) -> None:
+    def __init__(
+        self, count: int, start_of: Callable[[str], ChildStart], secrets: Mapping[str, str], host: EmbeddedHost
+    ) -> None:
         self.names = tuple(f"instance-{number}" for number in range(1, count + 1))
-        self._start_of, self._token, self._host = start_of, token, host
+        self._start_of, self._secrets, self._host = start_of, secrets, host
         self._restarts = Restarts()
         self._children: dict[str, _Child] = {}
         self._keeping: dict[str, asyncio.Task[None]] = {}
@@ -85,15 +90,20 @@ class EmbeddedWorkers:
     async def _keep(self, name: str) -> None:
         while not self._is_ending:
             child = self._children[name] = _Child(name, self._host.worker_said)
-            code = await child.run(self._start_of(name), self._token)
-            if self._is_ending or code == 0:
-                return  # it has left by itself: the run needs it no more
+            try:
+                code = await child.run(self._start_of(name), self._secrets)
+            except OSError as error:
+                how = f"it could not be started: {error}"
+            else:
+                if code == 0 and self._host.is_over():
+                    return
+                how = f"process {child.pid}: {exit_words(code)}"
             await self._host.worker_died(name)
+            if self._is_ending:
+                return
             pause_s = self._restarts.pause_s(name)
             again = "it is not started again" if pause_s is None else f"it is started again in {pause_s:g} s"
-            self._host.warn(
-                f"worker {name} (process {child.pid}) died: {exit_words(code)}; {again}{child.last_words()}"
-            )
+            self._host.warn(f"worker {name} died, {how}; {again}{child.last_words()}")
             if pause_s is None:
                 break
             await asyncio.sleep(pause_s)
@@ -135,7 +145,7 @@ class _Child:
         """Of the process, once it has started."""
         return None if self._process is None else self._process.pid
 
-    async def run(self, start: ChildStart, token: str) -> int:
+    async def run(self, start: ChildStart, secrets: Mapping[str, str]) -> int:
         """Start the process and wait for its end; returns its code, negative for a signal."""
         with started.starting():
             process = self._process = await asyncio.create_subprocess_exec(
@@ -147,7 +157,7 @@ class _Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
-                env={**os.environ, TOKEN_VARIABLE: token},
+                env={**os.environ, **secrets},
                 start_new_session=True,
                 limit=LINE_LIMIT_BYTES,
             )

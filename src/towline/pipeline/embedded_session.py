@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from towline.access.tokens import new_token
 from towline.coordination.hub import Hub, LoopbackListener
-from towline.distributed.child_start import ChildStart
+from towline.coordination.signals import Signal
+from towline.distributed.child_start import TOKEN_VARIABLE, ChildStart
 from towline.distributed.embedded import EmbeddedWorkers
 from towline.errors.configuration import ConfigurationError
 from towline.errors.coordination import CoordinationError
@@ -17,6 +19,7 @@ from towline.execution.options import default_parallelism, node_cores
 from towline.pipeline.assignments import Assignments
 from towline.pipeline.master_pool import MASTER_CAPABILITY, own_slots
 from towline.pipeline.master_session import MasterSession
+from towline.pipeline.run_params import secret_variables
 from towline.pipeline.stores import state_url
 
 if TYPE_CHECKING:
@@ -83,7 +86,11 @@ class EmbeddedSession(MasterSession):
         hub = Hub(run, facts.run_id, token=token, record_claim=self._record_claim)
         self._listener = LoopbackListener(hub)
         self._port = 0
-        self._workers = EmbeddedWorkers(self.distributed.workers, self._start_of, token, self)
+        self._is_ending = False
+        self._is_open = asyncio.Event()
+        """Set once the run can be joined; a process may have died before."""
+        secrets = {TOKEN_VARIABLE: token, **secret_variables(facts.params)}
+        self._workers = EmbeddedWorkers(self.distributed.workers, self._start_of, secrets, self)
 
     async def _drive(self) -> str:
         self._port = await self._listener.start()
@@ -102,8 +109,10 @@ class EmbeddedSession(MasterSession):
         wanted = [spec.settings.requires or () for spec in self.built.specs.values()]
         if any(MASTER_CAPABILITY in clause for clauses in wanted for clause in clauses):
             await self._add_pool(self._pool_id(), own_slots(self.request))
+        self._is_open.set()
 
     async def _end(self) -> None:
+        self._is_ending = True
         self._workers.begin_end()
         await super()._end()
 
@@ -138,6 +147,7 @@ class EmbeddedSession(MasterSession):
 
     async def worker_died(self, worker_id: str) -> None:
         """Give what it held to others at once (DIST-12)."""
+        await self._is_open.wait()
         try:
             await self._master.coordinator.expel(worker_id)
         except CoordinationError as error:
@@ -147,9 +157,15 @@ class EmbeddedSession(MasterSession):
         """Show what a process wrote beside its tasks."""
         self.node.output.log(None, "info", f"{worker_id}: {line}")
 
+    def is_over(self) -> bool:
+        """Whether no worker is to take anything any more."""
+        is_stopped = self._is_open.is_set() and self._master.dispatch.to_signal is Signal.STOPPED
+        return self._is_ending or is_stopped
+
     async def nobody_left(self) -> None:
         """Take over with the slots of this process."""
-        if self._lost:
+        await self._is_open.wait()
+        if self._lost or self._is_ending:
             return
         self.warn("no worker process is left: the rest of the run is done in the master's process")
         await self._add_pool(f"{self._pool_id()}-all", own_slots(self.request), EMBEDDED_CAPABILITY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,11 @@ from towline.distributed.options import worker_id_of
 from towline.distributed.slots import Slots
 from towline.distributed.worker import register_when_open
 from towline.errors.coordination import CoordinationError, MasterLostError, ProgramMismatchError, RunUnknownError
-from towline.errors.declaration import DeclarationError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.pipeline.mismatch import with_differences
-from towline.pipeline.program import params_mapping
 from towline.pipeline.run_node import NodeFacts
+from towline.pipeline.run_params import params_of_run
 from towline.pipeline.signals import Signals
 from towline.pipeline.stores import open_state, refuse_other_state, state_id
 from towline.pipeline.taking_part import TakingPart
@@ -159,22 +159,9 @@ class WorkerRun:
         return self.exit_code
 
     def _params_of(self, state: RunState) -> Any:
-        """Take the run's parameters; own ones may only repeat them (DIST-08).
-
-        Raises:
-            DeclarationError: They differ, or are not of the declared type.
-        """
-        kind = self.program.params_type
-        if kind is None or not isinstance(state.params, msgspec.Raw):
+        if not isinstance(state.params, msgspec.Raw):
             return self.program.params_for(self.request.params)
-        try:
-            params = msgspec.json.decode(state.params, type=kind)
-        except msgspec.MsgspecError as error:
-            raise DeclarationError(self.program.name, "params", "of the run", f"a {kind.__name__}: {error}") from error
-        given = self.request.params
-        if given is not None and params_mapping(given) != params_mapping(params):
-            raise DeclarationError(self.program.name, "params", params_mapping(given), "the run's, or none at all")
-        return params
+        return params_of_run(self.program, state.params, self.request.params, os.environ)
 
     # ------------------------------------------------------------------ the end
 

@@ -1,0 +1,304 @@
+"""``--workers N``: real worker processes of one machine, which are really killed (DIST-10 to 13, CLI-13)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distributed.fleet import BYTE_CODE, HERE, LIMIT_S, PROGRAMS
+from towline.execution.options import Options, default_parallelism, node_cores
+from towline.pipeline.embedded_session import _slots_of_each
+from towline.testing import clause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXPECTED = {"seeds", *(f"grow-{seed}" for seed in range(6)), "harvest"}
+GONE_WITHIN_S = 5.0
+
+
+class Machine:
+    """Runs of one program in a folder of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ = {name: value for name, value in os.environ.items() if not name.startswith("TOWLINE_")} | {
+            "SPREAD_MARKS": str(folder),
+            "PYTHONPATH": str(HERE.parents[1] / "src"),
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(BYTE_CODE),
+        }
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, program: str, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a run as its operator does."""
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS / program), "run", "--plain", *arguments],
+            env=self.environ | environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, program: str, *arguments: str, **environ: str) -> tuple[int, str]:
+        """Run to the end; returns exit code and what was shown."""
+        return self.end_of(self.start(program, *arguments, **environ))
+
+    def end_of(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        shown, _ = process.communicate(timeout=LIMIT_S)
+        return process.returncode, shown
+
+    def marks(self) -> list[list[str]]:
+        """What bodies have left, in order: name, process, and more."""
+        path = self.folder / "starts.txt"
+        return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    def wait_for_start(self, name: str, count: int = 1) -> int:
+        """Wait until a body has started so often; returns the process of the last start."""
+        deadline = time.monotonic() + LIMIT_S
+        while len(found := [mark for mark in self.marks() if mark[0].startswith(name)]) < count:
+            assert time.monotonic() < deadline, f"{name} has not started: {self.marks()}"
+            assert self.started[-1].poll() is None, self.started[-1].communicate()
+            time.sleep(0.02)
+        return int(found[-1][1])
+
+    def report(self, pipeline: str) -> dict[str, Any]:
+        """The report of the latest run."""
+        latest = max(
+            (self.folder / ".towline" / pipeline / "runs").glob("*/report.json"), key=lambda one: one.stat().st_mtime
+        )
+        found: dict[str, Any] = json.loads(latest.read_text(encoding="utf-8"))
+        return found
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    made.close()
+
+
+def workers_of(master: int) -> list[int]:
+    """The worker processes of a master, by the process table."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == master and b"embedded_child" in line:
+            found.append(int(folder.name))
+    return found
+
+
+def wait_until_gone(*pids: int) -> None:
+    """Wait for processes to be gone, zombies counting as gone."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while True:
+        left = []
+        for pid in pids:
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state not in ("Z", "X"):
+                left.append(pid)
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"{left} live on"
+        time.sleep(0.02)
+
+
+@clause("DIST-10", "CLI-13")
+def test_three_workers_do_the_work(machine: Machine) -> None:
+    """One flag: other processes do all of it, each body once, and leave with the run."""
+    process = machine.start("spread.py", "--workers", "3", "--parallel", "1", SPREAD_SLEEP="0.3")
+    machine.wait_for_start("grow")
+    workers = workers_of(process.pid)
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers]
+
+    code, shown = machine.end_of(process)
+
+    assert code == 0, shown
+    assert sorted(mark[0] for mark in machine.marks()) == sorted(EXPECTED)
+    assert {int(mark[1]) for mark in machine.marks()} <= set(workers)
+    assert len(workers) == 3
+    assert all(b"token" not in line.lower() for line in lines)
+    assert "growing 3" in shown, "what workers log is seen at the master"
+    tasks = {task["id"]: task.get("worker_id") for task in machine.report("spread")["tasks"]}
+    assert {tasks[name] for name in ("seeds", "harvest")} <= {"instance-1", "instance-2", "instance-3"}
+    wait_until_gone(*workers)
+
+
+@clause("DIST-10", "DIST-11", "DIST-08")
+def test_workers_share_folder_parameters_and_secrets(machine: Machine) -> None:
+    """State and artifacts by folder; what asks for the master stays there; no body sees the run's token or input."""
+    process = machine.start("embedded.py", "--workers", "2", "--param", "region=us", TOWLINE_PARAM_KEY="hunter2222")
+    code, shown = machine.end_of(process)
+
+    assert code == 0, shown
+    marks = {mark[0]: mark[1:] for mark in machine.marks()}
+    assert marks["here"][1:] == ["us", "hunter2222", "False", "True"]
+    assert int(marks["at_home"][0]) == process.pid
+    assert int(marks["here"][0]) != process.pid
+    assert "written past Python" in shown
+    assert "hunter2222" not in shown
+    assert {task["id"]: task["state"] for task in machine.report("embedded")["tasks"]}["reads"] == "succeeded"
+
+
+@clause("DIST-11")
+def test_the_slots_of_the_machine_are_shared() -> None:
+    """Three workers with the slots of a whole machine each would run three times as much as it bears."""
+    whole = default_parallelism(node_cores())
+    assert _slots_of_each(Options(), 3) == max(1, whole // 3)
+    assert _slots_of_each(Options(), 1_000) == 1
+    assert _slots_of_each(Options(parallelism=5), 3) == 5
+
+
+@clause("DIST-12")
+def test_a_killed_worker_is_replaced(machine: Machine) -> None:
+    """Its task goes to another at once, not after its lease of 30 s, and a new process takes its place."""
+    process = machine.start("spread.py", "--workers", "2", "--parallel", "1", SPREAD_SLEEP="1.0")
+    os.kill(machine.wait_for_start("grow", 2), signal.SIGKILL)
+
+    code, shown = machine.end_of(process)
+
+    assert code == 0, shown
+    assert "SIGKILL; it is started again in 0.5 s" in shown
+    again = [mark[0] for mark in machine.marks()]
+    assert set(again) == EXPECTED
+    assert len(again) == len(EXPECTED) + 1
+    assert len({mark[1] for mark in machine.marks()}) == 3
+
+
+@clause("DIST-12")
+def test_the_master_takes_over_when_no_worker_is_left(machine: Machine) -> None:
+    """Workers that cannot live here, for want of memory for one, do not keep the run from its end."""
+    process = machine.start("embedded.py", "--workers", "2", EMBEDDED_DIES="at_start")
+    code, shown = machine.end_of(process)
+
+    assert code == 0, shown
+    assert {int(mark[1]) for mark in machine.marks() if mark[0] != "apart"} == {process.pid}
+    assert shown.count("started again in") >= 6
+    assert shown.count("it is not started again") >= 2
+    assert "the rest of the run is done in the master's process" in shown
+
+
+@clause("DIST-12", "CLI-13", "COORD-H27")
+def test_workers_end_with_a_killed_master_and_a_later_run_goes_on(machine: Machine) -> None:
+    """kill -9 of the master: nobody works on for a run without a head; done work stays done."""
+    process = machine.start("spread.py", "--workers", "2", "--parallel", "1", SPREAD_SLEEP="0.4")
+    machine.wait_for_start("grow", 4)
+    workers = workers_of(process.pid)
+    process.kill()
+    process.wait()
+
+    wait_until_gone(*workers)
+
+    before = [mark[0] for mark in machine.marks()]
+    code, shown = machine.run("spread.py", "--resume", "--workers", "2", "--parallel", "1", SPREAD_SLEEP="0.05")
+    assert code == 0, shown
+    again = [mark[0] for mark in machine.marks()[len(before) :]]
+    assert "seeds" not in again
+    assert not {"grow-0", "grow-1"} & set(again)
+    assert {*before, *again} == EXPECTED
+    attempts = [task.get("attempts") for task in machine.report("spread")["tasks"]]
+    assert 2 in attempts, "what ran was known to the plan"
+
+
+@clause("DIST-50")
+def test_the_same_run_goes_on_under_its_id(machine: Machine) -> None:
+    """A master that is given the id of the run that was killed continues it, with workers of its own."""
+    arguments = ("--workers", "2", "--parallel", "1", "--run-id", "mine")
+    process = machine.start("spread.py", *arguments, SPREAD_SLEEP="0.4")
+    machine.wait_for_start("grow", 4)
+    process.kill()
+    process.wait()
+    before = len(machine.marks())
+
+    code, shown = machine.run("spread.py", *arguments, SPREAD_SLEEP="0.05")
+
+    assert code == 0, shown
+    assert "seeds" not in [mark[0] for mark in machine.marks()[before:]]
+    assert machine.report("spread")["run_id"] == "mine"
+
+
+def test_an_interrupt_ends_master_and_workers(machine: Machine) -> None:
+    """Ctrl-C: bodies are cancelled, everybody leaves, and the code says that it was interrupted."""
+    process = machine.start("spread.py", "--workers", "2", SPREAD_SLEEP="20")
+    machine.wait_for_start("grow", 6)
+    workers = workers_of(process.pid)
+    process.send_signal(signal.SIGINT)
+
+    code, shown = machine.end_of(process)
+
+    assert code == 130, shown
+    assert "started again" not in shown
+    wait_until_gone(*workers)
+
+
+def test_a_failure_ends_the_run_as_alone(machine: Machine) -> None:
+    """Exit code 1, the error of the worker's body at the master, and clean-up tasks run."""
+    code, shown = machine.run("embedded.py", "--workers", "2", EMBEDDED_BREAKS="1")
+    assert code == 1, shown
+    assert "broken on purpose" in shown
+    assert "tidy" in {mark[0] for mark in machine.marks()}
+
+
+@clause("DIST-13", "CLI-05")
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        (("--workers", "2", "--coordinator", "redis://127.0.0.1:1"), {}),
+        (("--workers", "2", "--instance", "0/2"), {}),
+        (("--coordinator", "redis://127.0.0.1:1"), {"TOWLINE_WORKERS": "2"}),
+        (("--instance", "1/2"), {"TOWLINE_WORKERS": "2"}),
+        (("--workers", "2", "--state", "memory:"), {}),
+        (("--workers", "2", "--dry-run"), {}),
+        (("--workers", "-1"), {}),
+        ((), {"TOWLINE_WORKERS": "many"}),
+    ],
+)
+def test_what_contradicts_workers_is_refused(
+    machine: Machine, arguments: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    """Nothing runs, and both sides of the contradiction are named."""
+    code, shown = machine.run("spread.py", *arguments, **environ)
+    assert code == 2, shown
+    assert "workers" in shown.lower()
+    assert machine.marks() == []
+
+
+@clause("CLI-09")
+def test_workers_are_a_setting_like_others(machine: Machine) -> None:
+    """By variable; and 0 on the command line wins over it."""
+    code, shown = machine.run("spread.py", TOWLINE_WORKERS="1", TOWLINE_PARALLEL="2")
+    assert code == 0, shown
+    assert {task.get("worker_id") for task in machine.report("spread")["tasks"]} >= {"instance-1"}
+    process = machine.start("spread.py", "--workers", "0", TOWLINE_WORKERS="1")
+    code, shown = machine.end_of(process)
+    assert code == 0, shown
+    assert int(machine.marks()[-1][1]) == process.pid
