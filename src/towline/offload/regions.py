@@ -191,7 +191,7 @@ def sweep() -> int:
             try:
                 os.unlink(f"{FOLDER}/{name}")
                 swept += 1
-            except (FileNotFoundError, PermissionError):  # another start swept it; or in a user namespace it is not ours
+            except (FileNotFoundError, PermissionError):  # swept meanwhile, or owned outside this user namespace
                 continue
         except PermissionError:
             continue
