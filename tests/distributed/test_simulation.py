@@ -11,7 +11,9 @@ import pytest
 from towline.coordination import operations as ops
 from towline.coordination.ledger import apply, leases, outcomes
 from towline.distributed.dispatch import Dispatch
+from towline.distributed.feed import MasterFeed
 from towline.distributed.master import Master
+from towline.distributed.sending import Sending
 from towline.distributed.worker import Worker
 from towline.testing import clause
 from towline.testing.fault_plan import Fault, FaultPlan
@@ -98,11 +100,11 @@ def _the_feed_skips(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_restarted_master_adopts_nothing(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Master, adopted: Any) -> None:
+    async def nothing(self: Sending, adopted: Any) -> None:
         return None
 
-    patch.setattr(Master, "_adopt", nothing)
-    patch.setattr(Master, "_position", property(lambda self: 10**9, lambda self, value: None), raising=False)
+    patch.setattr(Sending, "_adopt", nothing)
+    patch.setattr(MasterFeed, "_position", property(lambda self: 10**9, lambda self, value: None), raising=False)
 
 
 def _a_lost_run_is_not_opened_anew(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The door through which the master of a run asks and tells the session around it (``distributed.master.MasterHost``)."""
+"""The door through which the master of a run asks and tells the session around it (``distributed.master_host.MasterHost``)."""
 
 from __future__ import annotations
 

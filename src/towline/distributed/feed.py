@@ -1,0 +1,110 @@
+"""The master's ear: what the coordinator tells of tasks, and the events that workers send (COORD-C72, EVT-05)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from towline.coordination.records import SessionRef
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from towline.coordination.contract import MasterCoordinator
+    from towline.coordination.records import FeedEntry
+    from towline.distributed.dispatch import Dispatch
+    from towline.distributed.master_host import MasterHost
+
+FEED_LIMIT, FEED_WAIT_S = 500, 2.0
+GATHER_S = 0.005
+"""While workers have more queued than they can do, what they report is taken in batches: nobody waits for the master."""
+EVENTS_LIMIT = 100
+
+
+class MasterFeed:
+    """Reads on in the coordinator's feed. ``known``: the tasks whose outcome the coordinator has."""
+
+    def __init__(
+        self,
+        coordinator: MasterCoordinator,
+        dispatch: Dispatch,
+        host: MasterHost,
+        workers_changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._coordinator, self._dispatch, self._host = coordinator, dispatch, host
+        self._workers_changed = workers_changed
+        self._position = self._trimmed = 0
+        self.known: set[str] = set()
+
+    def begin_again(self) -> None:
+        """The run was opened anew: its feed begins at one, and the coordinator has no outcome."""
+        self.known.clear()
+        self._position = self._trimmed = 0
+
+    async def follow(self) -> None:
+        """Follow it until cancelled; what is heard goes to the dispatch."""
+        while True:
+            after = self._position
+            entries = await self._read(after, FEED_WAIT_S)
+            if self._position != after:
+                continue  # the run was opened anew meanwhile: its feed has begun again, with lower numbers
+            if not entries:
+                await self.drain_events()
+                continue
+            # Before anything is awaited: another loop may open the run anew, whose feed begins at one (COORD-R19).
+            self._position = entries[-1].seq
+            if any(entry.kind == "finished" and entry.has_events for entry in entries):
+                await self.drain_events()  # what a task said precedes its end in the log (EVT-05)
+            for entry in entries:
+                if entry.kind == "finished" and entry.task_id is not None:
+                    self.known.add(entry.task_id)
+            if self._dispatch.heard(entries):
+                await self._workers_changed()
+            if self._dispatch.is_backlogged:
+                await asyncio.sleep(GATHER_S)
+
+    async def _read(self, after: int, wait_s: float) -> Sequence[FeedEntry]:
+        """Read on in the feed; values that came by reference are fetched first."""
+        entries = await self._coordinator.feed(after=after, limit=FEED_LIMIT, wait_s=wait_s)
+        if not any(entry.outcome is not None and entry.outcome.value_ref is not None for entry in entries):
+            return entries
+        return [await self._with_value(entry) for entry in entries]
+
+    async def _with_value(self, entry: FeedEntry) -> FeedEntry:
+        if entry.outcome is None or entry.outcome.value_ref is None or entry.task_id not in self._dispatch.sent:
+            return entry
+        return msgspec.structs.replace(entry, outcome=await self._host.with_value(entry.outcome))
+
+    async def drain_events(self) -> None:
+        """Write the events that workers have sent, then acknowledge them (COORD-C72)."""
+        while True:
+            batches = await self._coordinator.receive_events(limit=EVENTS_LIMIT, wait_s=0)
+            last: dict[SessionRef, int] = {}
+            for batch in batches:
+                self._host.take_events(batch)
+                last[SessionRef(batch.worker_id, batch.session)] = batch.events[-1].n
+            for worker, n in last.items():
+                await self._coordinator.acknowledge_events(worker, n)
+            if len(batches) < EVENTS_LIMIT:
+                return
+
+    async def finished(self) -> Sequence[FeedEntry]:
+        """Return every outcome that the coordinator has, those of before this master too."""
+        found: list[FeedEntry] = []
+        after = 0
+        while True:
+            entries = await self._read(after, 0)
+            if not entries:
+                return found
+            after = entries[-1].seq
+            found += [entry for entry in entries if entry.kind == "finished"]
+
+    async def trim(self) -> None:
+        """Drop what the journal has: a successor needs only what this master has not made durable (COORD-R24)."""
+        position = self._position
+        if position > self._trimmed:
+            await self._host.make_durable()
+            await self._coordinator.trim_feed(up_to=position)
+            self._trimmed = position
