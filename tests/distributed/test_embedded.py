@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distributed.fleet import BYTE_CODE, HERE, LIMIT_S, PROGRAMS
+from distributed.processes import wait_until_gone, workers_of
 from towline.execution.options import Options, default_parallelism, node_cores
 from towline.pipeline.embedded_session import _slots_of_each
 from towline.testing import clause
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXPECTED = {"seeds", *(f"grow-{seed}" for seed in range(6)), "harvest"}
-GONE_WITHIN_S = 5.0
 
 
 class Machine:
@@ -96,40 +96,6 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
     yield made
     made.close()
-
-
-def workers_of(master: int) -> list[int]:
-    """The worker processes of a master, by the process table."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            line = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == master and b"embedded_child" in line:
-            found.append(int(folder.name))
-    return found
-
-
-def wait_until_gone(*pids: int) -> None:
-    """Wait for processes to be gone, zombies counting as gone."""
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while True:
-        left = []
-        for pid in pids:
-            try:
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state not in ("Z", "X"):
-                left.append(pid)
-        if not left:
-            return
-        assert time.monotonic() < deadline, f"{left} live on"
-        time.sleep(0.02)
 
 
 @clause("DIST-10", "CLI-13")

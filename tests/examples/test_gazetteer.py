@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from distributed.processes import workers_of
 from examples.runs import EXAMPLES, count, kill_when, run, start, tasks_of
+from towline.testing import clause
 
 TARGET = str(EXAMPLES / "gazetteer" / "gazetteer.py")
 
@@ -74,6 +78,23 @@ def test_killed_anywhere_and_resumed_it_ends_the_same(seed: int, undisturbed: Pa
     assert {task["state"] for task in tasks_of(tmp_path).values()} == {"succeeded"}
     again = {name for name in finished if tasks_of(tmp_path)[name]["attempts"] > 1}
     assert not again, "finished before the kill and entered again"
+
+
+@clause("DIST-10")
+def test_workers_give_what_one_process_gives(undisturbed: Path, tmp_path: Path) -> None:
+    """Two worker processes, one of them killed in the middle: the same rows, each once."""
+    process = start(tmp_path, "run", TARGET, "--plain", "--workers", "2")
+    deadline = time.monotonic() + 60
+    while count(tmp_path / "gazetteer.sqlite", "countries") < 60:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    victim = workers_of(process.pid)[0]
+    os.kill(victim, signal.SIGKILL)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert digest(tmp_path) == digest(undisturbed)
+    done_by = {task.get("worker") for task in tasks_of(tmp_path).values() if not task.get("join")}
+    assert done_by == {"instance-1", "instance-2"}
 
 
 def test_json_is_one_event_per_line(tmp_path: Path) -> None:
