@@ -124,3 +124,37 @@ def test_a_server_without_a_plan_says_so(machines: tuple[Shell, Shell], url: str
     one, _ = machines
     refused = one.run("why", "check", "--state", url.replace("redis://", "redis://:@"), code=2)
     assert "no run has left anything" in refused.err
+
+
+@clause("ART-15")
+def test_artifacts_are_fetched_from_the_server_that_has_them(
+    machines: tuple[Shell, Shell], url: str, server: RedisTestServer
+) -> None:
+    """The machine that ran knows from its report where they are; any other one names the server."""
+    one, two = machines
+    one.run("run", "wheels.py", "--state", url, code=1)
+
+    listed = one.run("artifacts", "--json").json()["artifacts"]
+    assert two.run("artifacts", "--state", url, "--json").json()["artifacts"] == listed
+    assert [row["name"] for row in listed] == ["wheel"]
+    for shell, flags in ((one, ()), (two, ("--state", url))):
+        shell.run("artifacts", "latest", "wheel", "--into", "fetched", *flags)
+        assert (shell.folder / "fetched" / "a.whl").read_text() == "wheel"
+
+    refused = two.run("artifacts", "another", "--state", url, code=2)
+    assert "another" in refused.err
+    server.command("FLUSHALL")
+    assert "does not have it" in one.run("artifacts", "latest", "wheel", "--into", "again", code=1).err
+    assert not list((one.folder / "again").glob("*")), "nothing is written of what is not there"
+
+
+def test_a_server_that_is_gone_is_named(machines: tuple[Shell, Shell]) -> None:
+    """Days later it may be off; the message says which one, and that nothing is wrong with the run."""
+    one, _ = machines
+    with RedisTestServer() as gone:
+        one.run("run", "wheels.py", "--state", gone.url, code=1)
+
+    refused = one.run("artifacts", "latest", "wheel", code=4)
+
+    assert gone.url in refused.err
+    assert "fetching build/wheel" in refused.err

@@ -83,7 +83,8 @@ class PreviousRun(msgspec.Struct, frozen=True, kw_only=True):
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """How a run ended. ``counts``: tasks by state, joins left out; ``metrics``: REP-02.
 
-    ``path`` is where ``report.json`` lies, empty when it was not written.
+    ``path`` is where ``report.json`` lies, empty when it was not written. ``artifacts_at`` is the server that has the
+    artifacts, without its password; empty when the folder of the state has them, or a store of the user's own.
     """
 
     schema: int = 1
@@ -108,6 +109,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, d
     commands: int = 0
     warnings: tuple[str, ...] = ()
     path: str = ""
+    artifacts_at: str = ""
 
     @overload
     def outcome_of(self, module: OneModule[T]) -> Outcome[T]: ...

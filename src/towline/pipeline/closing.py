@@ -20,6 +20,7 @@ from towline.execution.report import (
 from towline.modules.outcomes import Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
 from towline.pipeline.durations import forget_old_runs, log_tail, previous_of, read_heads, write_report
+from towline.pipeline.stores import artifacts_server
 from towline.serialization.error_text import format_record
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         tasks=tuple(reports),
         commands=sum(session.node.commands.values()),
         warnings=tuple(session.warnings),
+        artifacts_at=artifacts_server(session.facts.program, session.facts.request),
     )
     return _kept(session, report, root, heads).with_values(_finder(session))
 

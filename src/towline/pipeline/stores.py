@@ -83,6 +83,15 @@ def artifact_store(program: Program, request: RunRequest, store: StateStore) -> 
     return DirectoryArtifactStore(folder / "artifacts")
 
 
+def artifacts_server(program: Program, request: RunRequest) -> str:
+    """Return the server that has the artifacts, without its password; empty when they lie in a folder, or the user's store."""
+    if request.options.artifact_store is not None or not _is_on_redis(program, request):
+        return ""
+    from towline.access.redis_server import RedisServer
+
+    return RedisServer(state_url(program, request)).shown
+
+
 def history_root(program: Program, request: RunRequest) -> Path | None:
     """Return the folder with logs and reports: the state's, or the own one of a machine whose state is elsewhere.
 
