@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,12 +16,21 @@ import pytest
 
 from distributed.fleet import BYTE_CODE, HERE, LIMIT_S, PROGRAMS
 from distributed.processes import wait_until_gone, workers_of
-from towline.execution.options import Options, default_parallelism, node_cores
+from towline import Options, Pipeline, SyncContext, module
+from towline.distributed.restarts import Restarts
+from towline.errors import ConfigurationError, DeclarationError, TargetLoadError
+from towline.execution.options import default_parallelism, node_cores
 from towline.pipeline.embedded_session import _slots_of_each
 from towline.testing import clause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@module
+def nothing(ctx: SyncContext) -> None:
+    pass
+
 
 EXPECTED = {"seeds", *(f"grow-{seed}" for seed in range(6)), "harvest"}
 
@@ -51,6 +61,12 @@ class Machine:
         )
         self.started.append(process)
         return process
+
+    def write(self, name: str, text: str) -> str:
+        """Make a program of the test's own; returns its path."""
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
 
     def run(self, program: str, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run to the end; returns exit code and what was shown."""
@@ -268,3 +284,55 @@ def test_workers_are_a_setting_like_others(machine: Machine) -> None:
     code, shown = machine.end_of(process)
     assert code == 0, shown
     assert int(machine.marks()[-1][1]) == process.pid
+
+
+IN_CODE = """
+from towline import Options, Pipeline, SyncContext, module
+
+@module
+def who(ctx: SyncContext) -> None:
+    pass
+
+pipeline = Pipeline("in_code", [who], options=Options(workers=1))
+
+if __name__ == "__main__":
+    report = pipeline.run_sync()
+    print(report.status, [task.worker_id for task in report.tasks])
+"""
+
+
+@clause("DIST-10")
+def test_workers_can_be_asked_for_in_code(machine: Machine) -> None:
+    """A program without a command line starts them too, and none of them starts its own."""
+    process = machine.start(machine.write("in_code.py", IN_CODE))
+    code, shown = machine.end_of(process)
+    assert code == 0, shown
+    assert shown.splitlines()[-1] == "succeeded ['instance-1']"
+
+
+@clause("MOD-27")
+def test_a_program_without_a_file_has_no_workers() -> None:
+    """What lives in a notebook or a function cannot be loaded by another process; nothing has run."""
+    here = Pipeline("here", [nothing], options=Options(workers=2, state="memory:"))
+    with pytest.raises(TargetLoadError, match="--workers"):
+        asyncio.run(here.run())
+
+
+@clause("DIST-13", "DIST-07")
+def test_options_contradict_each_other() -> None:
+    """Refused where they are written, before any run."""
+    with pytest.raises(ConfigurationError, match="not both"):
+        Options(workers=2, coordinator="redis://127.0.0.1:1")
+    for wrong in (-1, True, 1.5):
+        with pytest.raises(DeclarationError, match="workers"):
+            Options(workers=wrong)  # type: ignore[arg-type]
+
+
+@clause("DIST-12")
+def test_a_worker_is_started_again_three_times() -> None:
+    """A process that dies of what it does would die for ever; one that was killed by chance comes back."""
+    restarts = Restarts()
+    assert [restarts.pause_s("instance-1") for _ in range(5)] == [0.5, 1.0, 2.0, None, None]
+    assert restarts.pause_s("instance-2") == 0.5
+    many = Restarts(limit=6)
+    assert [many.pause_s("w") for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
