@@ -48,10 +48,12 @@ class Machine:
         }
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, program: str, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    def start(
+        self, program: str, *arguments: str, verb: tuple[str, ...] = ("run", "--plain"), **environ: str
+    ) -> subprocess.Popen[str]:
         """Start a run as its operator does."""
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAMS / program), "run", "--plain", *arguments],
+            [sys.executable, str(PROGRAMS / program), *verb, *arguments],
             env=self.environ | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -296,6 +298,10 @@ def who(ctx: SyncContext) -> None:
 pipeline = Pipeline("in_code", [who], options=Options(workers=1))
 
 if __name__ == "__main__":
+    import sys
+
+    if sys.argv[1] == "check":
+        pipeline.main()
     report = pipeline.run_sync()
     print(report.status, [task.worker_id for task in report.tasks])
 """
@@ -316,6 +322,16 @@ def test_a_program_without_a_file_has_no_workers() -> None:
     here = Pipeline("here", [nothing], options=Options(workers=2, state="memory:"))
     with pytest.raises(TargetLoadError, match="--workers"):
         asyncio.run(here.run())
+
+
+@clause("CLI-11", "SER-02")
+def test_check_finds_what_workers_would_be_refused_for(machine: Machine) -> None:
+    """A result that cannot travel is fine in one process; with workers it must be found before the run."""
+    program = machine.write("in_code.py", IN_CODE.replace("-> None:\n    pass", "-> object:\n    return object()"))
+    done = machine.start(program, verb=("check",))
+    code, shown = machine.end_of(done)
+    assert code == 2, shown
+    assert "who" in shown
 
 
 @clause("DIST-13", "DIST-07")

@@ -49,3 +49,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     look: Callable[[RunLook], None] | None = None
     tell_secret: Callable[[str], None] | None = None
     before_exit: Callable[[], None] | None = None
+
+    @property
+    def values_travel(self) -> bool:
+        """Whether every result leaves its process, so that one that cannot be encoded is refused (SER-02)."""
+        options = self.options
+        is_spread = self.distributed is not None or options.coordinator is not None or options.workers > 0
+        return options.strict_values or is_spread

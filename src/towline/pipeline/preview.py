@@ -48,7 +48,7 @@ async def preview(program: Program, request: RunRequest) -> Plan:
         TowlineError: There is no plan to show: of declarations, parameters or a damaged state.
     """
     params = program.params_for(request.params)
-    built = program.build(params, request.options, must_travel=request.options.strict_values)
+    built = program.build(params, request.options, must_travel=request.values_travel)
     node = Node(params, request.workdir or Path.cwd(), os.environ, request.capabilities)
     rows, reconciled, refused = await _rows(program, request, built)
     choice = Choice(modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases)
@@ -176,7 +176,7 @@ def problems_of(program: Program, request: RunRequest) -> tuple[list[str], list[
     """
     try:
         params = program.params_for(request.params)
-        built = program.build(params, request.options, must_travel=request.options.strict_values)
+        built = program.build(params, request.options, must_travel=request.values_travel)
     except PlanBuildError as error:
         return sorted(error.problems), []
     except TowlineError as error:

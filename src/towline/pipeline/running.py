@@ -46,8 +46,7 @@ async def run_session(
     heap = HeapAside()
     with collections_paused():
         params = program.params_for(request.params)
-        must_travel = request.options.strict_values or request.distributed is not None
-        built = program.build(params, request.options, must_travel=must_travel)
+        built = program.build(params, request.options, must_travel=request.values_travel)
         refuse_without_target(built, target)
         session_class.refuse_early(request)
         opened = await open_run(program, request, built, params, clock)
