@@ -149,6 +149,20 @@ def test_a_task_that_nobody_can_run_fails_in_time() -> None:
     assert "w-1" in text
 
 
+@clause("DIST-28")
+def test_nobody_is_waited_for_when_all_instances_are_here() -> None:
+    """A run of known size need not wait five minutes to learn that none of its workers has a GPU."""
+
+    async def scenario() -> tuple[Any, float]:
+        workers: dict[str, tuple[str, ...]] = {"instance-1": (), "instance-2": ()}
+        run = await run_together([exotic], workers=workers, total=3)
+        return run, asyncio.get_running_loop().time()
+
+    run, ended_at = run_virtual(scenario())
+    assert run.states == {"exotic": "failed/no_capable_worker"}
+    assert ended_at < 10
+
+
 @clause("COORD-C24", "DIST-28")
 def test_a_task_goes_where_its_requirement_is_met() -> None:
     """What the operator declares on a node is what `requires` is matched with."""

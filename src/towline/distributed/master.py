@@ -189,8 +189,14 @@ class Master:
                     await self._sending.give_up_on(sent)
             if self.dispatch.to_enqueue:
                 await self._refresh_workers()
-                self.dispatch.fail_unroutable(options.registration_timeout_s)
+                self.dispatch.fail_unroutable(0.0 if self._is_complete() else options.registration_timeout_s)
             await asyncio.sleep(min(ROUTE_INTERVAL_S, options.heartbeat_interval_s))
+
+    def _is_complete(self) -> bool:
+        """Whether every instance that the run was started with is here: nobody else is to be waited for (DIST-28)."""
+        expected = self._options.workers or self._options.total - 1
+        names = (f"instance-{number}" for number in range(1, expected + 1))
+        return expected > 0 and all(name in self.dispatch.workers for name in names)
 
     async def _watch_queue(self) -> None:
         """Say when the last worker that fits queued tasks is gone; fail them when none has come in time (DIST-29)."""
