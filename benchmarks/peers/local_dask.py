@@ -6,10 +6,9 @@ The graph is given as a plain dictionary, which is several times faster than the
 from __future__ import annotations
 
 import sys
-import time
 
 import dask.threaded
-from reading import graph_of, last_tasks, say
+from reading import Stopwatch, graph_of, last_tasks
 
 
 def nothing(*_before: object) -> None:
@@ -19,6 +18,6 @@ def nothing(*_before: object) -> None:
 graph = graph_of(sys.argv[1])
 tasks = {f"n{number}": (nothing, *[f"n{before}" for before in waits]) for number, waits in enumerate(graph)}
 
-started = time.perf_counter()
+watch = Stopwatch()
 dask.threaded.get(tasks, [f"n{number}" for number in last_tasks(graph)])
-say(time.perf_counter() - started, len(graph))
+watch.say(len(graph))

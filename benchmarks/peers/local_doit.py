@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from doit.cmd_base import ModuleTaskLoader
 from doit.doit_cmd import DoitMain
-from reading import graph_of, say
+from reading import Stopwatch, graph_of
 
 graph = graph_of(sys.argv[1])
 
@@ -29,7 +28,7 @@ def task_n() -> Iterator[dict[str, Any]]:
 with tempfile.TemporaryDirectory() as folder:
     config = {"dep_file": os.path.join(folder, "db"), "verbosity": 0, "reporter": "zero"}
     program = DoitMain(ModuleTaskLoader({"task_n": task_n, "DOIT_CONFIG": config}))
-    started = time.perf_counter()
+    watch = Stopwatch()
     if program.run(["run"]):
         sys.exit("doit failed")
-    say(time.perf_counter() - started, len(graph))
+    watch.say(len(graph))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 import types
 
 from hamilton import base, driver, telemetry
-from reading import graph_of, last_tasks, say
+from reading import Stopwatch, graph_of, last_tasks
 
 graph = graph_of(sys.argv[1])
 lines = [
@@ -19,7 +18,7 @@ sys.modules["generated"] = program
 exec("\n".join(lines), program.__dict__)
 
 telemetry.disable_telemetry()
-started = time.perf_counter()
+watch = Stopwatch()
 runner = driver.Builder().with_modules(program).with_adapter(base.DefaultAdapter()).build()
 runner.execute([f"n{number}" for number in last_tasks(graph)])
-say(time.perf_counter() - started, len(graph))
+watch.say(len(graph))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from typing import Any
 
 import parsl
 from parsl.config import Config
 from parsl.executors import ThreadPoolExecutor
-from reading import graph_of, last_tasks, say
+from reading import Stopwatch, graph_of, last_tasks
 
 
 @parsl.python_app
@@ -23,11 +22,11 @@ graph = graph_of(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:
     pool = ThreadPoolExecutor(label="threads", max_threads=os.cpu_count() or 1)
     parsl.load(Config(executors=[pool], run_dir=folder, initialize_logging=False, usage_tracking=0))
-    started = time.perf_counter()
+    watch = Stopwatch()
     futures: list[Any] = []
     for waits in graph:
         futures.append(nothing(*[futures[before] for before in waits]))
     for number in last_tasks(graph):
         futures[number].result()
-    say(time.perf_counter() - started, len(graph))
+    watch.say(len(graph))
     parsl.dfk().cleanup()
