@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from towline.coordination.records import Closed, Lease, NoWork, WorkerStatus
 from towline.coordination.signals import Signal
+from towline.distributed.worker_session import WorkerSession
 from towline.errors.coordination import (
     CoordinationError,
     CoordinatorClosedError,
@@ -22,7 +22,7 @@ from towline.errors.coordination import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from towline.coordination.contract import WorkerCoordinator
     from towline.coordination.records import (
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from towline.distributed.slots import Slots
     from towline.distributed.spool import Spool
 
-T = TypeVar("T")
-
 _log = logging.getLogger("towline.worker")
 
 CLAIM_PAUSE_S, LONGEST_CLAIM_PAUSE_S = 0.1, 2.0
 EVENTS_INTERVAL_S = 0.5
-REGISTER_AGAIN_S = 1.0
 
 _HOPELESS = (CoordinatorLostError, CoordinatorClosedError, MasterLostError, RunUnknownError)
 """What has been waited for long enough already; another error of a claim may pass (DIST-16)."""
@@ -95,12 +92,11 @@ class Worker:
         lost_after_s: float = 60.0,
         shares_slots: bool = False,
     ) -> None:
-        self._coordinator, self._registration, self._executor = coordinator, registration, executor
-        self._spool, self._held = spool, held
+        self._session = WorkerSession(coordinator, registration, held=held, spool=spool, lost_after_s=lost_after_s)
+        self._coordinator, self._executor, self._spool, self._held = coordinator, executor, spool, held
         self._random = random or Random()
         self._lost_after_s = lost_after_s
         self._tell = tell or _log.warning
-        self._tokens = itertools.count(1)
         self._slots, self._shares_slots = slots, shares_slots
         self._one_claim = asyncio.Lock()
         """A session has one claim at a time (COORD-C35): that of the claim loop, or one that rides on an outcome."""
@@ -148,8 +144,8 @@ class Worker:
         A worker that slept through the end finds nobody who would count them: that is no failure of its own.
         """
         status = WorkerStatus(
-            worker_id=self._registration.worker_id,
-            session=self._registration.session,
+            worker_id=self._session.ref.worker_id,
+            session=self._session.ref.session,
             is_final=True,
             commands=commands,
             unattributed_commands=unattributed,
@@ -192,13 +188,13 @@ class Worker:
                         continue
                     reply = await self._claim_with_slot()
                 if isinstance(reply, NoWork):
-                    await self._insist(partial(self._coordinator.wait_for_work, seen=reply.work_version))
+                    await self._session.insist(partial(self._coordinator.wait_for_work, seen=reply.work_version))
             except SessionReplacedError:
                 raise
             except SessionEndedError as error:
                 if error.expelled:
                     raise
-                await self._register_again()
+                await self._session.register_again()
                 continue
             except CoordinationError as error:
                 failing_since = failing_since or now()
@@ -214,12 +210,12 @@ class Worker:
     async def _claim_with_slot(self) -> ClaimReply:
         """Claim, waiting for work; where runs share the slots, only ask: the slot is another run's meanwhile (DIST-09)."""
         if not self._shares_slots:
-            reply = await self._insist(self._claim)
+            reply = await self._session.insist(self._claim)
             self._take(reply)
             return reply
         self._slots.take()
         try:
-            reply = await self._insist(self._claim)
+            reply = await self._session.insist(self._claim)
         finally:
             self._slots.give_back()
         self._take(reply)
@@ -228,28 +224,7 @@ class Worker:
 
     async def _claim(self) -> ClaimReply:
         wait_s = 0.0 if self._shares_slots else None
-        return await self._coordinator.claim(self._registration.ref, token=self._token(), wait_s=wait_s)
-
-    def _token(self) -> str:
-        return f"{self._registration.session}-{next(self._tokens)}"
-
-    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call, also over the loss of all data; then this session registers again first."""
-
-        async def come_back() -> None:
-            if (await self._coordinator.run_state()).state != "unknown":
-                await self._register_again()
-
-        return await ride_out(call, limit_s=self._lost_after_s, then=come_back)
-
-    async def _register_again(self) -> None:
-        """Come back after silence, with what is still held; a run that is not there is waited for by the caller."""
-        from msgspec.structs import replace
-
-        try:
-            await self._coordinator.register(replace(self._registration, held=self._held.all()))
-        except RunUnknownError:
-            return
+        return await self._coordinator.claim(self._session.ref, token=self._session.token(), wait_s=wait_s)
 
     def _take(self, reply: ClaimReply) -> None:
         if isinstance(reply, Closed):
@@ -287,7 +262,9 @@ class Worker:
         lease = execution.lease
         try:
             if execution.released and outcome.state == "cancelled":
-                await self._insist(lambda: self._coordinator.release(self._registration.ref, lease.ref, started=True))
+                await self._session.insist(
+                    lambda: self._coordinator.release(self._session.ref, lease.ref, started=True)
+                )
             elif not execution.discarded:
                 await self._hand_over(execution, outcome)
         finally:
@@ -306,15 +283,15 @@ class Worker:
         # Where runs share the slots, the next run in turn gets this one: no claim rides along (DIST-09).
         claims_on = not self._draining.is_set() and not self._one_claim.locked() and not self._shares_slots
         if self._closed is not None or not claims_on:
-            published = await self._insist(
+            published = await self._session.insist(
                 lambda: self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events)
             )
             self._note(published, outcome)
             return
         async with self._one_claim:
-            published, reply = await self._insist(
+            published, reply = await self._session.insist(
                 lambda: self._coordinator.publish_and_claim(
-                    outcome, lease=lease.ref, events=events, worker=self._registration.ref, token=self._token()
+                    outcome, lease=lease.ref, events=events, worker=self._session.ref, token=self._session.token()
                 )
             )
             self._note(published, outcome)
@@ -330,7 +307,7 @@ class Worker:
     async def _watch_signal(self) -> None:
         while self._signal is not Signal.STOPPED:
             try:
-                signal = await self._insist(lambda: self._coordinator.wait_for_signal(seen=self._signal))
+                signal = await self._session.insist(lambda: self._coordinator.wait_for_signal(seen=self._signal))
             except CoordinationError as error:
                 self._fail(error)
                 return
@@ -387,63 +364,11 @@ class Worker:
         while True:
             await asyncio.sleep(EVENTS_INTERVAL_S)
             try:
-                await self._send_once()
+                await self._session.send_events()
             except CoordinationError as error:
                 self._fail(error)
                 return
 
-    async def _send_once(self) -> None:
-        while len(self._spool):
-            had_unsent = self._spool.has_unsent
-            reply = await self._insist(lambda: self._coordinator.send_events(self._spool.probe()))
-            if reply.superseded:
-                # A new master leads the run: its owner epoch goes on the events from now on.
-                self._spool.owner_epoch = (await self._coordinator.run_state()).owner_epoch
-            self._spool.acknowledge(reply)
-            if not had_unsent and not self._spool.has_unsent:
-                return
-
     async def _flush_events(self) -> None:
         if self._fatal is None:
-            await self._send_once()
-
-
-async def ride_out(call: Callable[[], Awaitable[T]], *, limit_s: float, then: Callable[[], Awaitable[object]]) -> T:
-    """Make a call that outlives the loss of the coordinator's data: the master opens the run anew (COORD-R19).
-
-    ``then`` is done before each further try.
-
-    Raises:
-        RunUnknownError: The run has not come back for ``limit_s``.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit_s
-    while True:
-        try:
-            return await call()
-        except RunUnknownError:
-            if loop.time() >= deadline:
-                raise
-        await asyncio.sleep(REGISTER_AGAIN_S)
-        await then()
-
-
-async def register_when_open(
-    coordinator: WorkerCoordinator, registration: WorkerRegistration, *, limit_s: float
-) -> None:
-    """Register, waiting for the master to open the run (DIST-18).
-
-    Raises:
-        RunUnknownError: It did not within the limit.
-        CoordinationError: The registration is refused.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit_s
-    while True:
-        try:
-            await coordinator.register(registration)
-            return
-        except RunUnknownError:
-            if loop.time() >= deadline:
-                raise
-        await asyncio.sleep(REGISTER_AGAIN_S)
+            await self._session.send_events()

@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from towline.distributed.data_loss import ride_out
 from towline.distributed.outcomes import outcome_of_record, payload_of
-from towline.distributed.worker import ride_out
 from towline.errors.root import TowlineError
 from towline.pipeline.large_values import with_value
 from towline.planning.live import LivePlan

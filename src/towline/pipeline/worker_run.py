@@ -11,10 +11,10 @@ import msgspec
 
 from towline.clock import SystemClock
 from towline.clock.exits import SystemExitDoor
+from towline.distributed.data_loss import register_when_open
 from towline.distributed.factories import factory_of
 from towline.distributed.options import worker_id_of
 from towline.distributed.slots import Slots
-from towline.distributed.worker import register_when_open
 from towline.errors.coordination import CoordinationError, MasterLostError, ProgramMismatchError, RunUnknownError
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden

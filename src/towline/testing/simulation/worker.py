@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from towline.coordination.records import OutcomeRecord
+from towline.distributed.data_loss import register_when_open, ride_out
 from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask
 from towline.distributed.slots import Slots
 from towline.distributed.spool import Spool
-from towline.distributed.worker import Worker, register_when_open, ride_out
+from towline.distributed.worker import Worker
 from towline.errors.coordination import CoordinationError, WorkerIdTakenError
 from towline.testing.contract_cases.scene import registration_of
 from towline.testing.faulty_link import FaultyCoordinator
