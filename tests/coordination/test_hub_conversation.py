@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from towline.coordination.hub.conversation import Close, Conversation, Say, Start, Stop
 from towline.coordination.hub.frames import CloseFrame, Splitter, close_frame, framed
-from towline.coordination.hub.messages import Reply
+from towline.coordination.hub.messages import ASKS, Reply
 from towline.coordination.hub.presence import Presence
 from towline.coordination.records import NoWork, RunState, SessionRef
 from towline.errors.hub import HubRefusedError
@@ -22,6 +24,19 @@ TOKEN = "a token of the test"
 OWN: dict[str, Any] = {"worker_id": "w", "session": "s1"}
 LEASE = {"task_id": "a", "epoch": 1, "worker_id": "w"}
 OUTCOME = {"task_id": "a", "epoch": 1, "worker_id": "w", "state": "succeeded"}
+FIELDS = (
+    "worker",
+    "worker_id",
+    "session",
+    "token",
+    "wait_s",
+    "lease",
+    "task_id",
+    "epoch",
+    "status",
+    "outcome",
+    "events",
+)
 REGISTRATION = {**OWN, "run_id": "run-1", "program": "p", "fingerprint": "f"}
 
 
@@ -236,3 +251,34 @@ def test_a_frame_above_the_limit_is_not_read() -> None:
     """It is refused by its length alone: nothing of it is kept."""
     with pytest.raises(HubRefusedError, match="too_large"):
         Splitter(limit_bytes=10).take(framed(b"x" * 11)[:4])
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=12,
+)
+_REQUESTS = st.builds(
+    lambda request_id, op, args: msgspec.json.encode({"id": request_id, "op": op, "args": args}),
+    st.integers(-2, 300),
+    st.sampled_from([*ASKS, "complete", ""]),
+    _JSON,
+)
+
+
+@clause("COORD-H20", "COORD-H01")
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.binary(max_size=40) | _REQUESTS, min_size=1, max_size=12), st.booleans())
+def test_noise_never_breaks_a_connection_that_goes_on(texts: list[bytes], is_registered: bool) -> None:
+    """Whatever a worker with a fault sends, it is answered, started or refused; no exception reaches the loop."""
+    talk = Talk().greet()
+    if is_registered:
+        talk.register()
+    faults = 0
+    for text in texts:
+        actions = talk.raw(text)
+        assert actions
+        assert sum(isinstance(action, Say | Start) for action in actions) == 1
+        refused = [code_of([action]) for action in actions if isinstance(action, Say) and b'"error"' in action.text]
+        faults += refused.count("bad_request")
+        assert any(isinstance(action, Close) for action in actions) == (bool(refused) and faults >= 3)

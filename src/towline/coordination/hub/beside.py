@@ -7,21 +7,18 @@ blocks the worker's loop keeps neither from being heard (RUN-29).
 from __future__ import annotations
 
 import asyncio
-import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from towline.coordination.contract import WorkerCoordinator
-from towline.coordination.hub.client import ABANDON_LIMIT_S, HubCoordinator
-from towline.coordination.hub.loopback import connect
+from towline.coordination.hub.client import ABANDON_LIMIT_S
 from towline.coordination.records import Lease
-from towline.errors.configuration import ConfigurationError
 from towline.errors.coordination import CoordinationError, CoordinatorClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
 
-    from towline.coordination.contract import MasterCoordinator
+    from towline.coordination.hub.client import HubCoordinator
+    from towline.coordination.hub.loop_thread import LoopCall, LoopThread
     from towline.coordination.records import (
         ClaimReply,
         EventBatch,
@@ -43,58 +40,6 @@ LATE_REPLIES = 3
 """How often a lease that lay unread is asked for again."""
 
 
-class _Call(Generic[R]):
-    """Something that runs on another loop; its result can be awaited from any."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, R]) -> None:
-        self.ended: Future[R] = Future()
-        self._loop, self._work = loop, work
-        self._task: asyncio.Task[R] | None = None
-        loop.call_soon_threadsafe(self._start)
-
-    def _start(self) -> None:
-        self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(self._end)
-
-    def _end(self, task: asyncio.Task[R]) -> None:
-        error = CoordinatorClosedError("a call") if task.cancelled() else task.exception()
-        if error is None:
-            self.ended.set_result(task.result())
-        else:
-            self.ended.set_exception(error)
-
-    def cancel(self) -> None:
-        """Cancel it; it has ended when ``ended`` says so."""
-        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
-
-
-class LoopThread:
-    """An event loop on a thread of its own; it starts with the first call."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def call(self, work: Coroutine[Any, Any, R]) -> _Call[R]:
-        """Begin something there."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
-            self._thread.start()
-        return _Call(self._loop, work)
-
-    async def stop(self) -> None:
-        """End the loop and join its thread; twice without harm, and before the first call."""
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        await asyncio.to_thread(thread.join)
-        loop.close()
-
-
 class BesideCoordinator(WorkerCoordinator):
     """Calls a :class:`HubCoordinator` on its thread. One of several doors to it, each closed by its own user."""
 
@@ -107,13 +52,13 @@ class BesideCoordinator(WorkerCoordinator):
     async def _run(self, work: Coroutine[Any, Any, R]) -> R:
         return await self._finish(self._begin(work))
 
-    def _begin(self, work: Coroutine[Any, Any, R]) -> _Call[R]:
+    def _begin(self, work: Coroutine[Any, Any, R]) -> LoopCall[R]:
         if self._closing.is_set():
             work.close()
             raise CoordinatorClosedError("a call")
         return self._thread.call(work)
 
-    async def _finish(self, call: _Call[R]) -> R:
+    async def _finish(self, call: LoopCall[R]) -> R:
         """Return a call's result; cancel it when its caller is cancelled, or this door is closed."""
         answer: asyncio.Future[Any] = asyncio.wrap_future(call.ended)
         answer.add_done_callback(_seen)
@@ -127,6 +72,7 @@ class BesideCoordinator(WorkerCoordinator):
         finally:
             closing.cancel()
             if not answer.done():
+                answer.cancel()
                 call.cancel()
 
     async def register(self, registration: WorkerRegistration) -> RunState:
@@ -136,7 +82,7 @@ class BesideCoordinator(WorkerCoordinator):
 
     async def claim(self, worker: SessionRef, *, token: str, wait_s: float | None) -> ClaimReply:
         async def ask() -> tuple[ClaimReply, float]:
-            return await self._hub.claim(worker, token=token, wait_s=wait_s), asyncio.get_running_loop().time()
+            return await self._hub.claim(worker, token=token, wait_s=wait_s), _now()
 
         reply, answered_at = await self._finish_claim(worker, self._begin(ask()), lambda found: found[0])
         return await self._living(worker, token, reply, answered_at)
@@ -152,7 +98,7 @@ class BesideCoordinator(WorkerCoordinator):
     ) -> tuple[PublishReply, ClaimReply]:
         async def ask() -> tuple[PublishReply, ClaimReply, float]:
             both = await self._hub.publish_and_claim(outcome, lease=lease, events=events, worker=worker, token=token)
-            return *both, asyncio.get_running_loop().time()
+            return *both, _now()
 
         call = self._begin(ask())
         published, reply, answered_at = await self._finish_claim(worker, call, lambda found: found[1])
@@ -161,17 +107,14 @@ class BesideCoordinator(WorkerCoordinator):
     async def _living(self, worker: SessionRef, token: str, reply: ClaimReply, answered_at: float) -> ClaimReply:
         """Ask again for a lease that lay unread while a body blocked this loop: another may have it by now."""
         for _ in range(LATE_REPLIES):
-            if (
-                not isinstance(reply, Lease)
-                or (asyncio.get_running_loop().time() - answered_at) * 1000 < reply.expires_in_ms / 2
-            ):
+            if not isinstance(reply, Lease) or (_now() - answered_at) * 1000 < reply.expires_in_ms / 2:
                 break
             call = self._begin(self._hub.claim(worker, token=token, wait_s=0))
-            answered_at = asyncio.get_running_loop().time()
+            answered_at = _now()
             reply = await self._finish_claim(worker, call, lambda found: found)
         return reply
 
-    async def _finish_claim(self, worker: SessionRef, call: _Call[R], reply_of: Callable[[R], ClaimReply]) -> R:
+    async def _finish_claim(self, worker: SessionRef, call: LoopCall[R], reply_of: Callable[[R], ClaimReply]) -> R:
         """Return a claim's result; when its caller is cancelled, a lease that was granted meanwhile is given back."""
         try:
             return await self._finish(call)
@@ -183,7 +126,7 @@ class BesideCoordinator(WorkerCoordinator):
                 await self._give_back(worker, call, reply_of)
             raise
 
-    async def _give_back(self, worker: SessionRef, call: _Call[R], reply_of: Callable[[R], ClaimReply]) -> None:
+    async def _give_back(self, worker: SessionRef, call: LoopCall[R], reply_of: Callable[[R], ClaimReply]) -> None:
         """A claim that was cancelled in time has done this itself; one whose answer crossed the cancel has not."""
         try:
             reply = reply_of(await asyncio.wrap_future(call.ended))
@@ -227,57 +170,12 @@ class BesideCoordinator(WorkerCoordinator):
         await self._on_closed()
 
 
+def _now() -> float:
+    """Return the time of any loop: all of them show the same."""
+    return asyncio.get_running_loop().time()
+
+
 def _seen(answer: asyncio.Future[Any]) -> None:
     """Look at an answer that its caller may not await any more, so that nobody is warned of it."""
     if not answer.cancelled():
         answer.exception()
-
-
-class HubCoordinators:
-    """Makes the coordinators of a worker process whose master listens on this machine (DIST-10).
-
-    All doors of a run lead to one connection, which is closed by the last of them.
-    """
-
-    def __init__(self, port: int, *, token: str, lost_after_s: float = 60.0) -> None:
-        self._port, self._token, self._lost_after_s = port, token, lost_after_s
-        self._guard = threading.Lock()
-        self._shared: dict[str, _Shared] = {}
-
-    async def create_master(self, run_id: str) -> MasterCoordinator:
-        """Refuse: the master is the process that listens."""
-        raise ConfigurationError("coordinator", f"port {self._port}", "given", "a worker cannot be the master here")
-
-    async def create_worker(self, run_id: str) -> BesideCoordinator:
-        """Open a door to the run's hub."""
-        with self._guard:
-            shared = self._shared.get(run_id)
-            if shared is None:
-                hub = HubCoordinator(
-                    run_id, lambda: connect(self._port), token=self._token, lost_after_s=self._lost_after_s
-                )
-                shared = self._shared[run_id] = _Shared(hub)
-            shared.doors += 1
-        return BesideCoordinator(shared.hub, shared.thread, lambda: self._closed(run_id, shared))
-
-    async def _closed(self, run_id: str, shared: _Shared) -> None:
-        with self._guard:
-            shared.doors -= 1
-            if shared.doors:
-                return
-            del self._shared[run_id]
-        call = shared.thread.call(shared.hub.aclose())
-        await asyncio.wrap_future(call.ended)
-        await shared.thread.stop()
-
-    async def live_runs(self, program: str) -> Sequence[str]:
-        """Return nothing: a worker of this machine is told its run."""
-        return ()
-
-
-class _Shared:
-    """The connection of a run, its thread, and how many doors lead to it."""
-
-    def __init__(self, hub: HubCoordinator) -> None:
-        self.hub, self.thread = hub, LoopThread("towline-hub")
-        self.doors = 0

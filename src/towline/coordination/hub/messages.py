@@ -6,7 +6,7 @@ not exist here (COORD-H05). Records are those of ``coordination.records``, so on
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -175,8 +175,6 @@ class Cancel(Ask, frozen=True):
     op, reply = "cancel", None
     id: int
 
-
-AnyAsk: TypeAlias = Ask
 
 ASKS: dict[str, type[Ask]] = {
     kind.op: kind
