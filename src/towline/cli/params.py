@@ -22,15 +22,47 @@ def params_of(pipeline: str, kind: type[Any] | None, flags: Sequence[str], envir
         RunParamsError: Names that the pipeline does not declare, values of the wrong form, secrets as flags,
             parameters without value: all of them together, for each correction is a call of its own.
     """
+    values, problems, named = _given(kind, flags, environ)
+    missing = None if kind is None else missing_parameters(kind, named)
+    if missing is not None:
+        problems.append(missing)
+    if problems:
+        raise RunParamsError(pipeline, tuple(problems))
+    if kind is None or not values:
+        return None
+    try:
+        return kind(**values)
+    except Exception as error:
+        raise RunParamsError(
+            pipeline, (f"a {kind.__name__} cannot be made of {', '.join(values)}: {error}",)
+        ) from error
+
+
+def own_params_of(
+    pipeline: str, kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the parameters that a worker was given, by name: its secrets, and what may only repeat the run's (DIST-08).
+
+    Raises:
+        RunParamsError: As for the parameters of a run; but the run has the others.
+    """
+    values, problems, _ = _given(kind, flags, environ)
+    if problems:
+        raise RunParamsError(pipeline, tuple(problems))
+    return values
+
+
+def _given(
+    kind: type[Any] | None, flags: Sequence[str], environ: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str], set[str]]:
+    """Read flags and variables; returns the values by name, what is wrong with others, and the names of both."""
     given, problems = _from_flags(flags)
     variables = {
         name[len(VARIABLE) :].casefold(): value for name, value in environ.items() if name.startswith(VARIABLE)
     }
     if kind is None:
         problems += [f"there is no parameter {name!r} in this pipeline: it declares no params=" for name in given]
-        if problems:
-            raise RunParamsError(pipeline, tuple(problems))
-        return None
+        return {}, problems, set()
     hints = get_type_hints(kind)
     names = {name.casefold(): name for name in hints}
     problems += [_unknown(name, name, names) for name in given if name.casefold() not in names]
@@ -45,19 +77,7 @@ def params_of(pipeline: str, kind: type[Any] | None, flags: Sequence[str], envir
             values[name] = _value(name, hints[name], text, source)
         except ValueError as error:
             problems.append(str(error))
-    missing = missing_parameters(kind, texts)
-    if missing is not None:
-        problems.append(missing)
-    if problems:
-        raise RunParamsError(pipeline, tuple(problems))
-    if not values:
-        return None
-    try:
-        return kind(**values)
-    except Exception as error:
-        raise RunParamsError(
-            pipeline, (f"a {kind.__name__} cannot be made of {', '.join(values)}: {error}",)
-        ) from error
+    return values, problems, set(texts)
 
 
 def _unknown(shown: str, name: str, names: Mapping[str, str]) -> str:

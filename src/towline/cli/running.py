@@ -13,7 +13,7 @@ import msgspec
 from towline.cli.failing import say
 from towline.cli.flags import refuse_contradictions
 from towline.cli.going_on import next_steps
-from towline.cli.params import params_of
+from towline.cli.params import own_params_of, params_of
 from towline.cli.results import write_json, write_result
 from towline.cli.settings import choose, options_of, project_table, unknown_variables
 from towline.cli.together import is_worker, take_part, work
@@ -24,6 +24,8 @@ from towline.identity.names import NODE_ID
 from towline.planning.selection import split_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from towline.cli.seen import SeenPipeline
     from towline.execution.report import RunReport
     from towline.views.consoles import Console
@@ -45,11 +47,23 @@ FLAG_OF = {
 
 
 def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
-    """Turn flags into a request, with the settings that win over the options in code.
+    """Turn flags into the request of a whole run, with its parameters.
 
     Raises:
         ConfigurationError, DeclarationError, click.UsageError: A flag, variable or table entry is wrong.
     """
+    return _with_params(pipeline, given, _request_without_params(pipeline, given), params_of)
+
+
+def _with_params(
+    pipeline: SeenPipeline, given: dict[str, Any], request: RunRequest, reading: Callable[..., Any]
+) -> RunRequest:
+    params = reading(pipeline.name, pipeline.program.params_type, given.get("params", ()), os.environ)
+    return msgspec.structs.replace(request, params=params)
+
+
+def _request_without_params(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
+    """Turn flags into a request, with the settings that win over the options in code."""
     refuse_contradictions(given)
     program = pipeline.program
     start = Path(program.file).resolve().parent if program.file else Path.cwd()
@@ -62,7 +76,6 @@ def request_of(pipeline: SeenPipeline, given: dict[str, Any]) -> RunRequest:
     for warning in unknown_variables(os.environ):
         say(f"warning: {warning}")
     return RunRequest(
-        params=params_of(pipeline.name, program.params_type, given.get("params", ()), os.environ),
         options=options_of(chosen, program.options),
         earlier="resume" if given.get("resume") else "fresh" if given.get("fresh") else None,
         failed="retry" if given.get("retry_failed") else "keep" if given.get("keep_failed") else None,
@@ -98,9 +111,10 @@ def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
     from towline.views.consoles import console_for
     from towline.views.step_summary import append_summary
 
-    request = take_part(request_of(pipeline, given), given, os.environ)
+    request = take_part(_request_without_params(pipeline, given), given, os.environ)
     if is_worker(request):
-        return work(pipeline, request)
+        return work(pipeline, _with_params(pipeline, given, request, own_params_of))
+    request = _with_params(pipeline, given, request, params_of)
     console = console_for(
         sys.stdout,
         sys.stderr,
@@ -148,8 +162,8 @@ async def _tick(console: Console) -> None:
 
 def serve_as_worker(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
     """Be a worker of the run that was named; returns the exit code."""
-    request = take_part(request_of(pipeline, given), given, os.environ, role="worker")
-    return work(pipeline, request)
+    request = take_part(_request_without_params(pipeline, given), given, os.environ, role="worker")
+    return work(pipeline, _with_params(pipeline, given, request, own_params_of))
 
 
 def leave_if_abandoned(report: RunReport) -> None:

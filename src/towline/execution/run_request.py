@@ -16,6 +16,7 @@ from towline.execution.options import Options
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call of ``run`` or ``plan``.
 
+    ``params``: a record of the declared type; of a worker also its own ones by name, or nothing (DIST-08).
     ``earlier``: what to do with an earlier plan; ``None`` follows the pipeline's ``resume`` mode.
     ``failed``: whether a resume tries failed tasks again; ``None`` is its default table (PLAN section 4.3).
     ``modules``, ``skip``, ``categories``, ``phases``: the selection (PLAN-48). ``workdir``: where bodies

@@ -141,9 +141,12 @@ def params_mapping(params: Any) -> dict[str, Any]:
 
 
 def secrets_of(params: Any) -> list[Secret]:
-    """Return the parameters that are secrets: to be masked in all that is shown (MOD-23)."""
+    """Return the parameters that are secrets: to be masked in all that is shown (MOD-23).
+
+    An empty one is none yet, as the default of a parameter that is not always needed; it stands everywhere (SEC-06).
+    """
     (kind,) = _secret_types()
-    return [value for value in params_mapping(params).values() if isinstance(value, kind)]
+    return [value for value in params_mapping(params).values() if isinstance(value, kind) and value]
 
 
 def _secret_types() -> tuple[type[Secret]]:
