@@ -261,7 +261,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 def go_on_writing(plan: PlanFile) -> None:
-    """Append until it is refused: the owner looks for its lock at most every 10 ms, some hundred lines later."""
+    """Append until it is refused: the owner looks for its lock at most once in a millisecond, some dozen lines later."""
     for number in range(2, 1_000_000):
         plan.append([record(number)])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
+import socket
+import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
@@ -138,7 +139,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, d
 
 def here() -> tuple[str, str, dict[str, str] | None]:
     """Return host name, Python version and what the CI system says of itself."""
-    return platform.node(), platform.python_version(), ci_facts(os.environ)
+    return socket.gethostname(), ".".join(map(str, sys.version_info[:3])), ci_facts(os.environ)
 
 
 def ci_facts(environ: Mapping[str, str]) -> dict[str, str] | None:

@@ -1,5 +1,7 @@
 """What is worked out when a function is declared as a module: its settings, parameters, edges and spec."""
 
+# ruff: noqa: TC004 - the record is never decoded, so its annotations need no imports at start-up.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -7,16 +9,34 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.modules.annotations import annotation_in
-from towline.modules.bodies import Signature, check_context, read_body, read_signature
+from towline.modules.bodies import Body, Signature, check_context, read_body, read_signature
 from towline.modules.checking import Declaring, checked_name, checked_settings
-from towline.modules.dependencies import edges_of, uses_of
+from towline.modules.dependencies import MarkedField, edges_of, uses_of
 from towline.modules.expansions import expansion_of
 from towline.modules.functions import ExpandedFunction, FunctionModule
-from towline.modules.scope import place_of_function
+from towline.modules.scope import Place, place_of_function
 from towline.modules.spec import ModuleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from towline.modules.expansions import Expansion
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """What a function says by itself, whatever the settings beside it: what a loop that makes thousands of modules
+    of one function would read thousands of times."""
+
+    body: Body
+    place: Place
+    signature: Signature
+    marked: tuple[MarkedField, ...]
+    result_type: Any
+    call: Callable[[Any, dict[str, Any], Any], Any]
+
+
+_last: tuple[Any, _Reading] | None = None
+"""The function of a module that was declared last, if another declaration of it would read the same."""
 
 
 def declare_function(
@@ -28,18 +48,21 @@ def declare_function(
         DeclarationError: The body, a parameter or a setting cannot be meant.
     """
     declaring = Declaring(str(settings.get("name", getattr(function, "__name__", "a module"))), None)
-    body = read_body(declaring, function)
-    place = place_of_function(body.code, body.function.__globals__, body.function.__qualname__)
+    known = _last[1] if _last is not None and _last[0] is function else None
+    if known is None:
+        body = read_body(declaring, function)
+        place = place_of_function(body.code, body.function.__globals__, body.function.__qualname__)
+    else:
+        body, place = known.body, known.place
+        declaring.source = place.source
     name = checked_name(declaring, settings.get("name", function.__name__))
     checked = checked_settings(declaring, settings, expandable=True)
     if checked.isolation == "thread" and not body.sync:
         declaring.refuse("isolation", "thread", "an async body runs on the loop, or in a process")
     expansion = expansion_of(declaring, settings)
-    rest = check_context(declaring, body, place.scope)
-    signature = read_signature(declaring, body, rest, expansion=expansion)
-    annotations = body.function.__annotations__
-    marked = ((param, marker, annotation_in(place.scope, annotations, param)) for param, marker in signature.markers)
-    edges = edges_of(declaring, marked, settings, always_run=checked.always_run)
+    if known is None or not expansion.is_single:
+        known = _read(declaring, function, body, place, expansion)
+    edges = edges_of(declaring, known.marked, settings, always_run=checked.always_run)
     if "consumes" in settings:
         checked = msgspec.structs.replace(checked, consumes=uses_of(declaring, settings["consumes"]))
     kind = FunctionModule if expansion.is_single else ExpandedFunction
@@ -48,9 +71,9 @@ def declare_function(
         name=name,
         kind="function",
         sync=body.sync,
-        call=_caller(function, signature),
+        call=known.call,
         declared=declared,
-        result_type=annotation_in(place.scope, annotations, "return"),
+        result_type=known.result_type,
         edges=edges,
         settings=checked,
         matrix=expansion.matrix,
@@ -59,6 +82,20 @@ def declare_function(
         source=place.source,
     )
     return declared
+
+
+def _read(declaring: Declaring, function: Any, body: Body, place: Place, expansion: Expansion) -> _Reading:
+    """Read what stands behind the context; a function of a module's top level is remembered until the next."""
+    global _last
+    rest = check_context(declaring, body, place.scope)
+    signature = read_signature(declaring, body, rest, expansion=expansion)
+    annotations = body.function.__annotations__
+    marked = tuple((name, marker, annotation_in(place.scope, annotations, name)) for name, marker in signature.markers)
+    result_type = annotation_in(place.scope, annotations, "return")
+    reading = _Reading(body, place, signature, marked, result_type, _caller(function, signature))
+    is_same_anywhere = expansion.is_single and not place.scope.local_names
+    _last = (function, reading) if is_same_anywhere else None
+    return reading
 
 
 def _caller(function: Any, signature: Signature) -> Callable[[Any, dict[str, Any], Any], Any]:

@@ -68,7 +68,7 @@ class BackendSession(Session):
         """Let the back end work; what it returns counts as applied."""
         request = ExecutionRequest(
             tasks=shown_plan(self.facts.program.name, self.opened.plan.document.tasks).tasks,
-            estimates=self.opened.estimates,
+            estimates=self.opened.earlier.estimates,
             context=seam,
             pipeline_scope=scope,
         )

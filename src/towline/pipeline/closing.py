@@ -19,7 +19,7 @@ from towline.execution.report import (
 )
 from towline.modules.outcomes import Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
-from towline.pipeline.durations import forget_old_runs, log_tail, previous_of, read_heads, write_report
+from towline.pipeline.durations import forget_old_runs, log_tail, write_report
 from towline.pipeline.stores import artifacts_server
 from towline.serialization.error_text import format_record
 
@@ -39,8 +39,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
     rows = document.tasks
     host, python, ci = here()
     root = session.opened.local_root
-    heads = read_heads(root) if root is not None else []
-    previous, took = previous_of(heads)
+    earlier = session.opened.earlier
     findings: list[Finding] = []
     spans: list[tuple[float, float]] = []
     reports = []
@@ -51,7 +50,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
             findings += outcome.findings
             if outcome.started_at is not None:
                 spans.append((outcome.started_at, outcome.finished_at))
-        reports.append(_task_report(row, outcome, commands.get(row.id, 0), took.get(row.id)))
+        reports.append(_task_report(row, outcome, commands.get(row.id, 0), earlier.took.get(row.id)))
     findings += [finding for found in session.ended_tasks.blocked_findings.values() for finding in found]
     counts = Counter(row.state for row in rows if not row.join)
     peak, mean = peak_and_mean(spans, duration_s)
@@ -79,7 +78,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         host=host,
         python=python,
         ci=ci,
-        previous=previous,
+        previous=earlier.previous,
         counts=dict(sorted(counts.items())),
         metrics=metrics,
         failures=_failures(session, rows, root),
@@ -89,7 +88,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
         warnings=tuple(session.warnings),
         artifacts_at=artifacts_server(session.facts.program, session.facts.request),
     )
-    return _kept(session, report, root, heads).with_values(_finder(session))
+    return _kept(session, report, root, earlier.heads).with_values(_finder(session))
 
 
 def _kept(session: Session, report: RunReport, root: Path | None, heads: Sequence[ReportHead]) -> RunReport:

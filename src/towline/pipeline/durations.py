@@ -1,5 +1,7 @@
 """What earlier reports tell: estimates of durations, the run to compare with, which reports stay (REP-04, 05, 08)."""
 
+# ruff: noqa: TC004 - what is never decoded has annotations that need no imports at start-up.
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -70,6 +72,31 @@ def read_heads(root: Path) -> list[ReportHead]:
             heads.append(head)
     heads.sort(key=lambda head: head.started_at, reverse=True)
     return heads
+
+
+class Earlier(msgspec.Struct):
+    """What a run takes from the reports of earlier ones, read once.
+
+    ``estimates``: seconds by task id and module name; ``previous``: the latest succeeded run, and ``took``, how long
+    each of its executed tasks took; ``heads``: all of them, newest first, without their tasks.
+    """
+
+    estimates: Mapping[str, float] = {}
+    previous: PreviousRun | None = None
+    took: Mapping[str, float] = {}
+    heads: list[ReportHead] = []
+
+
+def earlier_runs(root: Path, now: float) -> Earlier:
+    """Read the reports of a state root; ``now`` is wall time."""
+    if not root.is_dir():
+        return Earlier()
+    heads = read_heads(root)
+    estimates = estimates_from(heads, moment(now - ESTIMATE_AGE_S))
+    previous, took = previous_of(heads)
+    for head in heads:
+        head.tasks = []
+    return Earlier(estimates, previous, took, heads)
 
 
 def estimates_of(root: Path, now: float) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -43,6 +44,9 @@ class HeapAside:
         if tasks >= LARGE_PLAN_TASKS and (self._is_ours or not gc.get_freeze_count()):
             self._is_ours = True
             gc.freeze()
+            # The modules of a large plan live to the end of the process, whose last collections find nothing either.
+            atexit.unregister(gc.freeze)
+            atexit.register(gc.freeze)
 
     def give_back(self) -> None:
         """Let the collector see everything again; a second call does nothing."""

@@ -45,7 +45,7 @@ class SessionLook:
             session.opened.plan.document.tasks,
             self._rules,
             self._limits,
-            session.opened.estimates,
+            session.opened.earlier.estimates,
             elapsed_s,
             selection=session.opened.selection,
         )

@@ -16,7 +16,7 @@ from towline.errors.run import RequirementsError
 from towline.execution.node import Node, known_skips
 from towline.identity import new_run_id
 from towline.modules.outcomes import Outcome, Reason, Skipped
-from towline.pipeline.durations import estimates_of
+from towline.pipeline.durations import Earlier, earlier_runs
 from towline.pipeline.found import look
 from towline.pipeline.lost_artifacts import with_lost_artifacts
 from towline.pipeline.plan_start import PlanStart, selected
@@ -60,7 +60,7 @@ class OpenedPlan(msgspec.Struct, kw_only=True):
     """Where logs and events are written as they come."""
     state_id: str = ""
     """What names the state alike on every machine (DIST-34)."""
-    estimates: Mapping[str, float] = {}
+    earlier: Earlier
     selection: Container[int] | None = None
     decisions: Mapping[int, Outcome[Any]] = {}
 
@@ -180,7 +180,7 @@ async def _take(
             local_root=root,
             run_files=run_files,
             state_id=await state_id(store),
-            estimates=estimates_of(root, clock.now()) if root is not None else {},
+            earlier=earlier_runs(root, clock.now()) if root is not None else Earlier(),
             selection=selection.chosen,
             decisions=skips | _left_out(selection, live.document.tasks),
         )

@@ -90,7 +90,7 @@ class Session:
             opened.plan.document.tasks,
             rules_of(facts.built.specs),
             self._limits(),
-            opened.estimates,
+            opened.earlier.estimates,
             selection=opened.selection,
         )
         self.engine = self.engine_class(

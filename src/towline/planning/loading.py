@@ -96,16 +96,18 @@ def _readable(error: Exception) -> str:
 
 def _check_graph(document: PlanDocument, file: str) -> None:
     """Refuse two tasks of one id, and names of tasks that are not there."""
-    known: dict[str, int] = {}
-    for place, task in enumerate(document.tasks):
-        other = known.setdefault(task.id, place)
-        if other != place:
-            raise PlanCorruptError(file, f"tasks[{place}].id: {task.id!r} is the id of tasks[{other}] too")
-    for place, task in enumerate(document.tasks):
-        _check_names(task, f"tasks[{place}]", known, file)
+    tasks = document.tasks
+    known = {task.id: place for place, task in enumerate(tasks)}
+    if len(known) < len(tasks):
+        place, task = next((place, task) for place, task in enumerate(tasks) if known[task.id] != place)
+        raise PlanCorruptError(file, f"tasks[{known[task.id]}].id: {task.id!r} is the id of tasks[{place}] too")
+    for place, task in enumerate(tasks):
+        if task.depends_on or task.gates or task.edges or task.source is not None or task.parent is not None:
+            _check_names(task, place, known, file)
 
 
-def _check_names(task: PlannedTask, where: str, known: Mapping[str, int], file: str) -> None:
+def _check_names(task: PlannedTask, place: int, known: Mapping[str, int], file: str) -> None:
+    where = f"tasks[{place}]"
     for number, name in enumerate(task.depends_on):
         if name not in known:
             raise PlanCorruptError(file, f"{where}.depends_on[{number}]: there is no task {name!r}")

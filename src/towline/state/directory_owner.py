@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 4096
 
-SURE_S: Final = 0.01
+SURE_S: Final = 0.001
 """How long the lock, once seen, is taken to be there: to look is a system call, as dear as the append that asks for
 it. What is written after the lock file was removed lands in a file that the next owner replaces."""
 
@@ -39,7 +39,7 @@ class DirectoryOwnership:
     def check(self) -> None:
         """Raise ``OwnershipLostError`` when it was released, or the locked file or its folder was removed.
 
-        A release is known at once, a removal within 10 ms.
+        A release is known at once, a removal within a millisecond.
         """
         now = _monotonic()
         if now < self._sure_until:
