@@ -70,7 +70,8 @@ def test_all_instances_agree_on_the_run_id() -> None:
     [
         {"heartbeat_interval_s": 20.0},
         {"heartbeat_interval_s": 0.0},
-        {"master_timeout_s": 10.0},
+        {"master_timeout_s": 59.0},
+        {"worker_timeout_s": 31.0},
         {"index": 3, "total": 3},
         {"drain_timeout_s": -1.0},
         {"coordinator": "memory:", "total": 2},

@@ -76,8 +76,10 @@ class DistributedOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.heartbeat_interval_s <= 0 or self.heartbeat_interval_s > self.worker_timeout_s / 2:
             rule = f"it must be above 0 and at most half the worker timeout ({self.worker_timeout_s:g} s)"
             raise ConfigurationError("heartbeat_interval_s", self.heartbeat_interval_s, "given", rule)
-        if self.master_timeout_s < self.worker_timeout_s:
-            rule = f"it must be at least the worker timeout ({self.worker_timeout_s:g} s)"
+        if self.master_timeout_s < 2 * self.worker_timeout_s:
+            # The state's owner lease is the worker timeout: a master that is started again waits for its former
+            # self, and workers that left meanwhile would be missing.
+            rule = f"it must be at least twice the worker timeout ({self.worker_timeout_s:g} s)"
             raise ConfigurationError("master_timeout_s", self.master_timeout_s, "given", rule)
         if self.total < 1 or (self.index is not None and self.index >= self.total):
             raise ConfigurationError("instance", f"{self.index}/{self.total}", "given", "write I/N with 0 <= I < N")
