@@ -15,7 +15,7 @@ import pytest
 from clusters import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offload_kernels import polite
+from offload_kernels import polite, total
 from simulation.faults import Fault
 from test_failure_rules import finish, ready, submit
 from test_policy import LOCAL, call, worker
@@ -301,6 +301,23 @@ def test_a_full_result_store_starts_no_job() -> None:
 
     assert sum(job.stage.name == "UNACKED" for bond in agent.bonds.values() for job in bond.jobs.values()) <= 2
     assert len(agent.executions) <= 2
+
+
+@pytest.mark.anyio
+@clause("OFF-972")
+async def test_a_worker_keeps_no_large_copies_that_nobody_can_ask_for() -> None:
+    """Fresh inputs for each run would fill its cache with versions that have a successor."""
+    async with together("tcp", workers=1) as t:
+        source, out = t.buffer(np.ones(1 << 18)), t.buffer(np.zeros(1))
+        graph = t.runtime.graph()
+        graph.add(total, [source], [out], place="remote")
+        for _ in range(4):
+            source.bump()
+            await graph.execute()
+        shell = t.agents[0]._shell
+        held = shell.core.cache.used_bytes if shell is not None else 0
+
+    assert 2 << 20 <= held < 4 << 20
 
 
 @clause("OFF-973")

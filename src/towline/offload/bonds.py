@@ -48,12 +48,16 @@ WorkerAction = Send | Close | Trust | Connect | StartKernel | StopKernel | EndAg
 
 
 class Incoming:
-    """One copy on its way in; the jobs that wait for it share it (OFF-513)."""
+    """One copy on its way in; the jobs that wait for it share it (OFF-513).
 
-    __slots__ = ("buffer", "jobs", "number", "offset", "piece", "touched_at", "tries", "version")
+    ``piece`` is None until bytes come: where a segment comes instead, no memory was taken for nothing.
+    """
 
-    def __init__(self, number: int, buffer: int, version: int, piece: Piece, now: float) -> None:
-        self.number, self.buffer, self.version, self.piece = number, buffer, version, piece
+    __slots__ = ("buffer", "jobs", "nbytes", "number", "offset", "piece", "touched_at", "tries", "version")
+
+    def __init__(self, number: int, buffer: int, version: int, nbytes: int, now: float) -> None:
+        self.number, self.buffer, self.version, self.nbytes = number, buffer, version, nbytes
+        self.piece: Piece | None = None
         self.offset = 0
         self.tries = 0
         self.touched_at = now

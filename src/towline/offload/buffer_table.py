@@ -44,6 +44,7 @@ class BufferTable:
         self.shared_refused: str | None = None
         self.now: Callable[[], float] = lambda: 0.0
         self.on_release: Callable[[int, int], None] = lambda buffer, version: None
+        self.on_outdated: Callable[[int, int, int], None] = lambda buffer, version, nbytes: None
         self.before_copy: Callable[[int], None] = lambda buffer: None
 
     def register(self, source: ArrayLike, *, name: str | None, owned: bool, shared: bool) -> Buffer:
@@ -124,8 +125,9 @@ class BufferTable:
         for buffer, array, version in writes:
             if not buffer._owned:
                 self.before_copy(buffer._id)
+            before = buffer._version
             buffer._store(array, version)
-            self._unstage(buffer)
+            self._outdated(buffer, before)
             region = places.get(buffer.id)
             if region is not None:
                 self.place(buffer, region, array)
@@ -137,8 +139,8 @@ class BufferTable:
     def bump(self, buffer: Buffer) -> int:
         """Number the content of a bound array anew."""
         self.before_copy(buffer._id)
-        buffer._version = buffer._reserve()
-        self._unstage(buffer)
+        before, buffer._version = buffer._version, buffer._reserve()
+        self._outdated(buffer, before)
         if buffer._region is not None:
             self.share(buffer)
         self._record(buffer, "bump")
@@ -224,8 +226,9 @@ class BufferTable:
 
     def _replace(self, buffer: Buffer, array: Array, origin: Origin) -> None:
         self.before_copy(buffer._id)
+        before = buffer._version
         buffer._store(array, buffer._reserve())
-        self._unstage(buffer)
+        self._outdated(buffer, before)
         if buffer._shared:
             self.share(buffer)
         self._record(buffer, origin)
@@ -253,6 +256,11 @@ class BufferTable:
             self.regions.retire(buffer._region, viewed=buffer._viewed)
             buffer._region = None
         self.on_release(buffer.id, buffer._version)
+
+    def _outdated(self, buffer: Buffer, version: int) -> None:
+        """A version is not the committed one any more: nobody will ask for its bytes again."""
+        self._unstage(buffer)
+        self.on_outdated(buffer.id, version, buffer._data.nbytes)
 
     def _unstage(self, buffer: Buffer) -> None:
         if self.regions is not None:

@@ -73,6 +73,7 @@ class Engine:
         self.scheduler.remote = core
         self.scheduler.table.before_copy = self._before_copy
         self.scheduler.table.on_release = core.released
+        self.scheduler.table.on_outdated = core.outdated
         self._schedule_tick()
 
     def add_link(self, link: Link) -> None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from towline.offload.messages import Message
 
 INLINE_TOTAL = 1 << 20
+EVICT_FROM_BYTES = 1 << 20
+"""Smaller copies that nobody needs are left to the cache: a frame for each would cost more than they do."""
 UNKNOWN_RTT_S = 1.0
 PROBING_S = 30.0
 """After so long without progress a worker is used for those kernels that answered."""
@@ -220,6 +222,11 @@ class MasterCore(Joining):
             if session.holds(buffer, version):
                 session.lose(buffer, version)
                 self._send(session.link, Evict([(buffer, version)]))
+
+    def outdated(self, buffer: int, version: int, nbytes: int) -> None:
+        """A version has a successor: workers need not keep large copies of it until their cache is full (OFF-972)."""
+        if nbytes >= EVICT_FROM_BYTES:
+            self.released(buffer, version)
 
     def drain(self, worker: str, now: float) -> bool:
         """Give a worker no new calls; False if nobody has that name."""

@@ -104,7 +104,7 @@ class WorkerCore(Inputs):
         if isinstance(message, CallMessage):
             return self._place_of_inputs(bond, message)
         if isinstance(message, Data):
-            return self._place_of_chunk(bond, message, head.body_bytes)
+            return self._place_of_chunk(bond, message, head.body_bytes, now)
         raise FrameError(0, "body", f"belongs to no {type(message).__name__}")
 
     def frame(self, link: int, head: Head, landed: bool, now: float) -> None:

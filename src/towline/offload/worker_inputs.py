@@ -39,15 +39,20 @@ class Inputs(Results):
             raise FrameError(0, "reference", str(error)) from error
         return views
 
-    def _place_of_chunk(self, bond: Bond, data: Data, size: int) -> list[memoryview] | None:
+    def _place_of_chunk(self, bond: Bond, data: Data, size: int, now: float) -> list[memoryview] | None:
         incoming = bond.incoming.get(data.transfer)
         if incoming is None:
             return None
-        if data.total != incoming.piece.nbytes or data.offset + size > data.total:
+        if data.total != incoming.nbytes or data.offset + size > data.total:
             raise FrameError(
-                0, "data", f"chunk {data.offset}+{size} of {data.total}, expected {incoming.piece.nbytes} in all"
+                0, "data", f"chunk {data.offset}+{size} of {data.total}, expected {incoming.nbytes} in all"
             )
         if data.offset != incoming.offset:
+            return None
+        if incoming.piece is None:
+            incoming.piece = self._memory.allocate(incoming.nbytes)
+        if incoming.piece is None:
+            self._incoming_failed(bond, incoming, "no_memory", f"there are no {incoming.nbytes} bytes", now)
             return None
         return [incoming.piece.view[data.offset : data.offset + size]]
 
@@ -57,7 +62,7 @@ class Inputs(Results):
             self.dropped_frames += 1
             return
         if head.flags & BODY_SHM and data.segment is not None:
-            mapped = self._memory.attach(data.segment, incoming.piece.nbytes, writable=False)
+            mapped = self._memory.attach(data.segment, incoming.nbytes, writable=False)
             if mapped is None:
                 self._incoming_failed(bond, incoming, "stale_input", f"segment {data.segment[0]} is gone", now)
                 return
@@ -70,15 +75,15 @@ class Inputs(Results):
         incoming.tries = 0
         for job, _ in incoming.jobs:
             job.pulled += head.body_bytes
-        if incoming.offset >= incoming.piece.nbytes:
-            self._arrived(bond, incoming, now)
+        if incoming.offset >= incoming.nbytes:
+            self._arrived(bond, incoming, incoming.piece or Piece(memoryview(b"")), now)
 
-    def _arrived(self, bond: Bond, incoming: Incoming, now: float) -> None:
+    def _arrived(self, bond: Bond, incoming: Incoming, piece: Piece, now: float) -> None:
         del bond.incoming[incoming.number]
         key = (bond.run, incoming.buffer, incoming.version)
-        self.cache.put(key, incoming.piece)
+        self.cache.put(key, piece)
         for job, index in incoming.jobs:
-            job.inputs[index] = incoming.piece
+            job.inputs[index] = piece
             job.wanted -= 1
             if self.cache.get(key) is not None:
                 self.cache.pin(key)
@@ -122,11 +127,7 @@ class Inputs(Results):
             if (incoming.buffer, incoming.version) == (plan.ref.buffer_id, plan.ref.version):
                 incoming.jobs.append((job, index))
                 return
-        piece = self._memory.allocate(plan.nbytes)
-        if piece is None:
-            self._fail(bond, job, ErrorReport("no_memory", "MemoryError", f"{plan.nbytes} bytes", "", True), now)
-            return
-        incoming = Incoming(self._next_transfer, plan.ref.buffer_id, plan.ref.version, piece, now)
+        incoming = Incoming(self._next_transfer, plan.ref.buffer_id, plan.ref.version, plan.nbytes, now)
         self._next_transfer += 1
         incoming.jobs.append((job, index))
         bond.incoming[incoming.number] = incoming
