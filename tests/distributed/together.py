@@ -40,8 +40,7 @@ async def run_together(
     """Run modules over a master without slots of its own, unless told, and workers with these capabilities."""
     workers = {"w-1": (), "w-2": ()} if workers is None else workers
     made = DistributedOptions(
-        coordinator=MemoryCoordinators(),
-        **{"master_parallelism": 0, "registration_timeout_s": 60.0, **distributed},
+        **{"coordinator": MemoryCoordinators(), "master_parallelism": 0, "registration_timeout_s": 60.0, **distributed},
     )
     events: list[Any] = []
 
