@@ -108,7 +108,7 @@ class EmbeddedSession(MasterSession):
         """Work here on nothing but what asks for the master (DIST-11)."""
         wanted = [spec.settings.requires or () for spec in self.built.specs.values()]
         if any(MASTER_CAPABILITY in clause for clauses in wanted for clause in clauses):
-            await self._add_pool(self._pool_id(), own_slots(self.request))
+            await self._add_pool(self._pool_id(), max(1, own_slots(self.request)))
         self._is_open.set()
 
     async def _end(self) -> None:
@@ -168,7 +168,7 @@ class EmbeddedSession(MasterSession):
         if self._lost or self._is_ending:
             return
         self.warn("no worker process is left: the rest of the run is done in the master's process")
-        await self._add_pool(f"{self._pool_id()}-all", own_slots(self.request), EMBEDDED_CAPABILITY)
+        await self._add_pool(f"{self._pool_id()}-all", max(1, own_slots(self.request)), EMBEDDED_CAPABILITY)
 
 
 def _differences(options: Options, own: Options) -> dict[str, Any]:
