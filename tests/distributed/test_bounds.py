@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distributed.together import run_together
-from towline import Cache, Context, Pipeline, Pool, module, result_of
+from towline import Cache, Context, Pipeline, Pool, TaskFacts, module, result_of
 from towline.coordination.memory import MemoryCoordinators
 from towline.distributed.options import DistributedOptions
 from towline.execution.limits import ModuleRules
@@ -134,6 +134,33 @@ def test_what_is_cached_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     executed.clear()
     asyncio.run(run_together([follows], workers={"w-1": ()}, options={"no_cache": True}))
     assert executed == ["remembered", "follows"]
+
+
+def is_wanted(facts: TaskFacts) -> bool:
+    executed.append(f"asked on {facts.worker_id}")
+    return True
+
+
+@module(cache=Cache(version="1"), run_if=is_wanted)
+async def conditional(ctx: Context) -> int:
+    executed.append("conditional")
+    return 3
+
+
+@clause("CACHE-06")
+def test_a_node_looks_up_after_the_conditions_that_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only a node can decide comes before the cache: a task that is not wanted there is skipped, not restored."""
+    monkeypatch.chdir(tmp_path)
+    executed.clear()
+    asyncio.run(run_together([remembered, conditional], workers={"w-1": ()}))
+    assert sorted(executed) == ["asked on w-1", "conditional", "remembered"]
+    executed.clear()
+
+    again = asyncio.run(run_together([remembered, conditional], workers={"w-1": ()}))
+
+    assert executed == ["asked on w-1"]
+    assert again.workers == {"remembered": "local", "conditional": "w-1"}
+    assert {task.origin for task in again.report.tasks} == {"cached"}
 
 
 @module

@@ -233,7 +233,10 @@ class RecordRefusedError(CoordinationError):
 
 
 class LeaseLostError(CoordinationError):
-    """A worker acted on a task that has since gone to another, or back to the queue (DIST-35, CUR-05)."""
+    """A worker acted on a task that has since gone to another, or back to the queue (DIST-35, CUR-05).
+
+    ``current_epoch`` is 0 where it is not known: a holder hears of its loss alone.
+    """
 
     exit_code: ClassVar[int] = 1
 
@@ -244,11 +247,10 @@ class LeaseLostError(CoordinationError):
 
     def __str__(self) -> str:
         who = self.worker_id or "this process"
-        holder = f"{self.holder} has" if self.holder else "the task has"
-        return (
-            f"{who} no longer holds the lease of {self.task_id!r} (epoch {self.epoch}): {holder} epoch "
-            f"{self.current_epoch} now. Renew within the worker timeout, or raise it; this execution is dropped."
-        )
+        now = f"{self.holder or 'the task'} has epoch {self.current_epoch} now"
+        if not self.current_epoch:
+            now = "it went back to the queue, or to another worker"
+        return f"{who} no longer holds the lease of {self.task_id!r} (epoch {self.epoch}): {now}. Renew within the worker timeout, or raise it; this execution is dropped."
 
 
 class BackendContractError(CoordinationError):

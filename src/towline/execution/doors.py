@@ -81,17 +81,21 @@ class NodeDoors:
 
     def _check(self, attempt: Attempt) -> TaskRun:
         """Let a call through only while its attempt is alive (RUN-23, RUN-47, RUN-48)."""
-        if attempt.cancelled:
-            raise asyncio.CancelledError(f"{attempt.task_id} was asked to end")
         run = self._runs.get(attempt.task_id)
+        if attempt.cancelled:
+            _refuse_without_lease(attempt, run)
+            raise asyncio.CancelledError(f"{attempt.task_id} was asked to end")
         if attempt.ended or run is None:
             raise AttemptEndedError(attempt.task_id, attempt.attempt)
         return run
 
     def _check_ended(self, attempt: Attempt) -> None:
-        """Let a write through although the attempt was asked to end, not after its end (CUR-08)."""
-        if attempt.ended or attempt.task_id not in self._runs:
+        """Let a write through although the attempt was asked to end, not after its end, nor without its lease (CUR-08)."""
+        run = self._runs.get(attempt.task_id)
+        if attempt.ended or run is None:
             raise AttemptEndedError(attempt.task_id, attempt.attempt)
+        if attempt.cancelled:
+            _refuse_without_lease(attempt, run)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         if threading.get_ident() == self._loop_thread:
@@ -309,3 +313,11 @@ class NodeDoors:
             raise
         finally:
             run.in_flight.discard(waiting)
+
+
+def _refuse_without_lease(attempt: Attempt, run: TaskRun | None) -> None:
+    """Tell a body that goes on after its cancellation that its task has another holder (RUN-47)."""
+    if run is not None and run.attempt is attempt and run.stop == "lease_lost":
+        from towline.errors.coordination import LeaseLostError
+
+        raise LeaseLostError(attempt.task_id, attempt.epoch, 0, attempt.worker_id)
