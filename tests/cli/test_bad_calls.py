@@ -96,6 +96,48 @@ CALLS = [
 ]
 
 
+WRONG_PHASE = """
+from towline import Pipeline, SyncContext, module
+
+@module(phase="secnd")
+def build(ctx: SyncContext) -> None: ...
+
+pipeline = Pipeline("phases", [build], phases=("first", "second"))
+if __name__ == "__main__":
+    pipeline.main()
+"""
+
+
+@clause("CLI-06", "CLI-07", "CLI-12")
+def test_a_wrong_declaration_ends_python_file_py_as_it_ends_towline_run(small: Shell) -> None:
+    """What is found once ``main()`` is reached gets its text and exit 2, whoever started the file."""
+    small.write("phases.py", WRONG_PHASE)
+
+    ends = [small.call("phases.py"), small.call("run", "phases.py")]
+
+    assert [end.code for end in ends] == [2, 2]
+    assert ends[0].err == ends[1].err
+    assert "'second'" in ends[0].err
+    assert "Traceback" not in ends[0].err
+
+
+@clause("CLI-12")
+def test_what_python_raises_before_main_is_pythons_to_report(small: Shell) -> None:
+    """A declaration that is refused where it stands ends the file before ``main()``: exit 1, the error in the last line.
+
+    ``towline run`` and ``towline check`` load the file themselves, so that they can say it in one line, exit 2.
+    """
+    small.write("wrong.py", WRONG)
+
+    by_python, by_towline = small.call("wrong.py"), small.call("run", "wrong.py")
+
+    assert (by_python.code, by_towline.code) == (1, 2)
+    last = by_python.err.strip().splitlines()[-1]
+    assert last.startswith("towline.errors.declaration.DeclarationError: a (")
+    assert by_towline.err.strip().removeprefix("towline: ") in last
+    assert "Traceback" not in by_towline.err
+
+
 @clause("CLI-02", "CLI-05", "CLI-12")
 @pytest.mark.parametrize(("call", "text"), CALLS, ids=[" ".join(call) for call, _ in CALLS])
 def test_a_bad_call_is_refused_before_anything_runs(small: Shell, call: list[str], text: str) -> None:
