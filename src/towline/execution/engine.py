@@ -316,10 +316,14 @@ class Engine:
             self._writing = self._loop.create_task(self._grow(turn.expand))
         elif self._writer.snapshot_is_due and self._completed_as is None:
             self._writing = self._loop.create_task(self._snapshot())
-        elif self._decisions or self._inbox or self._marks:
+        elif self._decisions or self._inbox or self._has_more_to_hear():
             self._kick()
         elif self._completed_as is not None and not self._complete.done():
             self._complete.set_result(self._completed_as)
+
+    def _has_more_to_hear(self) -> bool:
+        """Whether something came while a turn was written: it could not ask for a turn of its own."""
+        return bool(self._marks or self._checkpoints)
 
     async def _snapshot(self) -> None:
         try:

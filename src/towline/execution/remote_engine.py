@@ -45,6 +45,9 @@ class RemoteEngine(Engine):
                 self._record_move(turn, run, state, epoch, worker_id)
         super()._hear(turn)
 
+    def _has_more_to_hear(self) -> bool:
+        return bool(self._moves or self._barriers) or super()._has_more_to_hear()
+
     def _record_move(
         self, turn: _Turn, run: TaskRun, state: Literal["queued", "running"], epoch: int, worker_id: str
     ) -> None:
