@@ -84,6 +84,7 @@ def test_a_body_that_lost_its_task_can_write_nothing(
     assert seen.report.status == "succeeded"
     assert seen.report.outcome_of(works).value == "second"
     assert seen.workers == {"works": "w-2"}
+    assert seen.report.metrics["requeues"] == 1, "an operator sees that a node was lost (REP-02)"
     writes = ("progress", "finding", "step", "cursor", "artifact")
     assert met == {"heard": "cancelled", **dict.fromkeys(writes, "LeaseLostError")}
     assert seen.report.findings == ()

@@ -83,6 +83,8 @@ class Dispatch:
         self.to_withdraw: list[Sent] = []
         self.to_signal: Signal = Signal.RUNNING
         self.workers: dict[str, WorkerRegistration] = {}
+        self.requeue_count = 0
+        """How often a task of this run came back from a worker, lost or released (REP-02)."""
 
     # ------------------------------------------------------------------ what the engine asks
 
@@ -189,6 +191,7 @@ class Dispatch:
             if entry.kind == "claimed":
                 self.claimed(sent, entry.worker_id or "", entry.epoch or 0)
             elif entry.kind in ("requeued", "released"):
+                self.requeue_count += 1
                 self._came_back(sent, entry.epoch or 0)
             elif entry.kind == "finished" and entry.outcome is not None:
                 self.finished(sent, entry.outcome)

@@ -235,6 +235,11 @@ class MasterSession(Session):
             for task_id, count in status.commands.items():
                 counted[task_id] = counted.get(task_id, 0) + count
 
+    @property
+    def requeue_count(self) -> int:
+        """How often a task came back from a worker without an outcome."""
+        return self._master.dispatch.requeue_count
+
     def state_is_lost(self, error: Exception) -> None:
         """The run is another master's, or gone: send nothing more, not even that it has ended (STATE-10, DIST-56)."""
         self._lost = error
