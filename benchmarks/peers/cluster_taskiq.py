@@ -1,6 +1,6 @@
 """1,000 tasks on taskiq over Redis: two worker processes, a result back end. The worker imports ``broker``.
 
-The list broker is its quickest: a task that a dying worker held is lost. Results are asked for every 5 ms.
+The stream broker is the one that its documentation recommends. Results are asked for every 5 ms.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import time
 
 from processes import running
 from reading import TASKS, WARM_UP_TASKS, WORKERS, say
-from taskiq_redis import ListQueueBroker, RedisAsyncResultBackend
+from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
 URL = os.environ.get("PEERS_URL", "redis://127.0.0.1")
-broker = ListQueueBroker(URL, max_connection_pool_size=32).with_result_backend(
+broker = RedisStreamBroker(URL, max_connection_pool_size=32).with_result_backend(
     RedisAsyncResultBackend(URL, max_connection_pool_size=32)
 )
 
