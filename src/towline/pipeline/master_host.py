@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from towline.distributed.dispatch import Dispatch, Sent
     from towline.execution.taskrun import TaskRun
     from towline.modules.outcomes import Outcome
-    from towline.pipeline.master_session import MasterSession
+    from towline.pipeline.session import Session
     from towline.planning.records import PlannedTask
 
 
@@ -29,7 +29,7 @@ class SessionHost:
     dispatch: Dispatch
     """Set by whoever composes both: the tasks that are with workers."""
 
-    def __init__(self, session: MasterSession, look_up: Callable[[TaskRun], Awaitable[Outcome[Any] | None]]) -> None:
+    def __init__(self, session: Session, look_up: Callable[[TaskRun], Awaitable[Outcome[Any] | None]]) -> None:
         self._session, self._node, self._look_up = session, session.node, look_up
 
     # -------------------------------------------------------------- outcomes
