@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -391,6 +392,38 @@ def test_who_does_not_read_is_cut_off() -> None:
         assert [one.session for one in await world.master.workers()] == ["s1"]
 
     in_world(scenario)
+
+
+@clause("COORD-C47")
+def test_no_lease_is_lost_while_the_masters_loop_stands_still() -> None:
+    """A body that blocks the master, or a SIGSTOP: heartbeats of workers lie unread, and count once it goes on."""
+
+    async def scenario() -> None:
+        runs = MemoryCoordinators()
+        listener = LoopbackListener(Hub(runs.run("run-1"), "run-1", token=TOKEN))
+        port = await listener.start()
+        master = await runs.create_master("run-1")
+        await master.open_run(opening_of("run-1", 30.0))
+        client = HubCoordinator("run-1", lambda: connect(port), token=TOKEN)
+        world: Any = SimpleNamespace(run_id="run-1")
+        registration = registration_of(world, "w")
+        await client.register(registration)
+        worker = Actor(client, registration)
+        await master.enqueue([task("a")])
+        lease = await worker.claim()
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        loop.time = lambda: time() + 100.0  # type: ignore[method-assign]
+
+        assert await master.requeue_expired() == ()
+        assert [one.worker_id for one in await master.workers()] == ["w"]
+        assert (await worker.beat(lease)).lost == ()
+
+        await client.aclose()
+        await listener.stop()
+
+    asyncio.run(scenario())
 
 
 def test_a_stopped_listener_is_gone() -> None:

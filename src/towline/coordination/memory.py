@@ -20,19 +20,24 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 POLL_S = 2.0
+TICK_S, STALL_S = 1.0, 3.0
+"""How often a hub says that its loop turns, and after how long without that its time has stood still."""
 
 
 class MemoryRun:
     """One run's ledger, its time, and those who wait on it. Operations are atomic: nothing here suspends.
 
     Time is the wall time of the start plus the loop's own, so that a stepped wall clock expires no lease
-    (COORD-C07) and a virtual loop governs everything.
+    (COORD-C07) and a virtual loop governs everything. For workers of other processes it stands still while this loop
+    does, blocked or stopped: what they sent meanwhile is unread, and they must not lose their leases by that (COORD-C47).
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.state = LedgerState()
         self._clock = clock or SystemClock()
         self._epoch_ms: float | None = None
+        self._ticked_ms: float | None = None
+        self._stood_ms = 0.0
         self._watches: dict[str, dict[MemoryWatch, None]] = {}
 
     def now_ms(self) -> int:
@@ -40,7 +45,19 @@ class MemoryRun:
         loop_ms = asyncio.get_running_loop().time() * 1000
         if self._epoch_ms is None:
             self._epoch_ms = self._clock.now() * 1000 - loop_ms
-        return int(self._epoch_ms + loop_ms)
+        if self._ticked_ms is not None:
+            self._tick(loop_ms)
+        return int(self._epoch_ms + loop_ms - self._stood_ms)
+
+    def tick(self) -> None:
+        """Say that the loop turns; once begun, every :data:`TICK_S`."""
+        self._tick(asyncio.get_running_loop().time() * 1000)
+
+    def _tick(self, loop_ms: float) -> None:
+        gap_ms = 0.0 if self._ticked_ms is None else loop_ms - self._ticked_ms
+        if gap_ms > STALL_S * 1000:
+            self._stood_ms += gap_ms
+        self._ticked_ms = loop_ms
 
     def apply(self, operation: Operation[R]) -> R:
         """Execute one operation and wake whom it concerns, in the order of their arrival."""

@@ -31,7 +31,7 @@ from towline.coordination.hub.messages import (
     WaitForWork,
 )
 from towline.coordination.hub.presence import Presence
-from towline.coordination.memory import MemoryLink
+from towline.coordination.memory import TICK_S, MemoryLink
 from towline.coordination.records import Lease, LeaseRef
 from towline.errors.coordination import CoordinationError
 from towline.errors.hub import HubRefusedError
@@ -89,6 +89,12 @@ class Hub:
         finally:
             del self._connections[number]
             self.presence.left(number)
+
+    async def keep_time(self) -> None:
+        """Notice when this loop is held up, until cancelled."""
+        while True:
+            self.run.tick()
+            await asyncio.sleep(TICK_S)
 
     def replace(self, number: int) -> None:
         """Close a connection whose session speaks through a newer one (COORD-H06)."""

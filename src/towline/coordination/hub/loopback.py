@@ -20,10 +20,12 @@ class LoopbackListener:
         self._hub = hub
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        self._keeping_time: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
         """Begin to listen; returns the port."""
         self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self._keeping_time = asyncio.get_running_loop().create_task(self._hub.keep_time(), name="towline-hub-time")
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -42,6 +44,8 @@ class LoopbackListener:
         if server is None:
             return
         server.close()
+        if self._keeping_time is not None:
+            self._keeping_time.cancel()
         self._hub.close()
         if self._serving:
             await asyncio.wait(list(self._serving))
