@@ -162,6 +162,14 @@ def test_the_slots_of_the_machine_are_shared() -> None:
     assert _slots_of_each(Options(parallelism=5), 3) == 5
 
 
+@clause("DIST-11")
+def test_the_first_tasks_are_spread(machine: Machine) -> None:
+    """Slots for all of them in the worker that is ready first would leave the others idle."""
+    code, shown = machine.run("spread.py", "--workers", "3", "--parallel", "6", SPREAD_SLEEP="0.5")
+    assert code == 0, shown
+    assert len({mark[1] for mark in machine.marks() if mark[0].startswith("grow")}) == 3
+
+
 @clause("DIST-12")
 def test_a_killed_worker_is_replaced(machine: Machine) -> None:
     """Its task goes to another at once, not after its lease of 30 s, and a new process takes its place."""

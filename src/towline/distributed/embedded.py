@@ -80,6 +80,8 @@ class EmbeddedWorkers:
         self._keeping: dict[str, asyncio.Task[None]] = {}
         self._left = set(self.names)
         self._is_ending = False
+        self.has_lost_one = asyncio.Event()
+        """Set by the first death."""
 
     def start(self) -> None:
         """Start all; whatever happens to one later is handled here until :meth:`stop`."""
@@ -98,6 +100,7 @@ class EmbeddedWorkers:
                 if code == 0 and self._host.is_over():
                     return
                 how = f"process {child.pid}: {exit_words(code)}"
+            self.has_lost_one.set()
             await self._host.worker_died(name)
             if self._is_ending:
                 return

@@ -37,6 +37,9 @@ EMBEDDED_CAPABILITY = "embedded-worker"
 """What the worker processes have and the master's own slots have not, until they take over: only a task that names
 ``master`` does without it. So the claims themselves keep the master's process free (DIST-11)."""
 
+GATHER_S = 2.0
+"""How long the first task waits for workers that are still starting."""
+
 _LIMITS = (
     "heartbeat_interval_s",
     "worker_timeout_s",
@@ -110,6 +113,28 @@ class EmbeddedSession(MasterSession):
         if any(MASTER_CAPABILITY in clause for clauses in wanted for clause in clauses):
             await self._add_pool(self._pool_id(), max(1, own_slots(self.request)))
         self._is_open.set()
+        await self._gather()
+
+    async def _gather(self) -> None:
+        """Let all workers come before the first task is given out: who is first would take what its slots hold.
+
+        Bodies that compute would then share one process, and the others stand idle. A worker that is late comes late.
+        """
+        coming = asyncio.ensure_future(self._see_all_registered())
+        dying = asyncio.ensure_future(self._workers.has_lost_one.wait())
+        try:
+            await asyncio.wait([coming, dying], timeout=GATHER_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            coming.cancel()
+            dying.cancel()
+            await asyncio.wait([coming, dying])
+
+    async def _see_all_registered(self) -> None:
+        missing, after = set(self._workers.names), 0
+        while missing:
+            for entry in await self._master.coordinator.feed(after=after, limit=100, wait_s=GATHER_S):
+                after = entry.seq
+                missing.discard(entry.worker_id or "")
 
     async def _end(self) -> None:
         self._is_ending = True
