@@ -127,7 +127,7 @@ class EmbeddedSession(MasterSession):
         finally:
             coming.cancel()
             dying.cancel()
-            await asyncio.wait([coming, dying])
+            await asyncio.gather(coming, dying, return_exceptions=True)
 
     async def _see_all_registered(self) -> None:
         missing, after = set(self._workers.names), 0
