@@ -131,10 +131,10 @@ def _median(values: list[float]) -> float:
 
 def previous_of(heads: Iterable[ReportHead]) -> tuple[PreviousRun | None, Mapping[str, float]]:
     """Return the latest succeeded run, and how long each of its executed tasks took (REP-05)."""
-    from towline.execution.report import PreviousRun
-
     for head in heads:
         if head.status == "succeeded":
+            from towline.execution.report import PreviousRun  # a first run, which a person waits for, has none
+
             took = {task.id: task.duration_s for task in head.tasks if task.origin == "executed" and task.duration_s}
             return PreviousRun(run_id=head.run_id, duration_s=head.duration_s), took
     return None, {}
