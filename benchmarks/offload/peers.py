@@ -76,14 +76,20 @@ class System:
 
 
 def processes_of(name: str) -> list[int]:
-    """Return the processes of a system: they inherited its mark, also those that left the tree."""
-    wanted, found = f"{MARK}={name}".encode(), []
+    """Return the processes of a system: those with its mark, also where they left the tree, and all that they started.
+
+    A process that sets its own title overwrites the environment that others see, so the mark alone misses it.
+    """
+    wanted, found, parents = f"{MARK}={name}".encode(), set(), {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+                    found.add(int(entry.name))
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
 
 
 def proportional_bytes(pids: list[int]) -> int:

@@ -219,9 +219,12 @@ class MasterCore(Joining):
     def released(self, buffer: int, version: int) -> None:
         """A buffer is gone: tell those that hold it (OFF-213)."""
         for session in self._names.values():
-            if session.holds(buffer, version):
-                session.lose(buffer, version)
-                self._send(session.link, Evict([(buffer, version)]))
+            self._forget_copy(session, buffer, version)
+
+    def _forget_copy(self, session: Session, buffer: int, version: int) -> None:
+        if session.holds(buffer, version):
+            session.lose(buffer, version)
+            self._send(session.link, Evict([(buffer, version)]))
 
     def outdated(self, buffer: int, version: int, nbytes: int) -> None:
         """A version has a successor: workers need not keep large copies of it until their cache is full (OFF-972)."""
@@ -305,6 +308,8 @@ class MasterCore(Joining):
         for buffer, version, region in zip(call.writes, call.reserved, regions, strict=True):
             if region is not None:
                 region.users.add(fence)
+            elif buffer._data.nbytes >= EVICT_FROM_BYTES and buffer not in call.reads:
+                self._forget_copy(session, buffer._id, buffer._version)  # its memory can take the new version
             outs.append(buffer._ref(version, region.segment if region is not None else None))
         call.attempts += 1
         call.session, call.phase = session.uid, Phase.SENT

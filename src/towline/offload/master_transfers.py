@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from towline.errors.offload import FrameError
-from towline.offload.arrays import Array, bytes_of
+from towline.offload.arrays import Array, array_over, bytes_of
 from towline.offload.calls import Call, Phase
 from towline.offload.frames import BODY_SHM, Head
 from towline.offload.master_endings import Endings
@@ -124,8 +124,13 @@ class Transfers(Endings):
             if seen is None:
                 self._give_up(session, dispatch, "segment lost", now)
                 return
-            # Copied at once: the worker uses its segment again as soon as it has the acknowledgement.
-            bytes_of(dispatch.arrays[index])[:] = seen
+            buffer = dispatch.call.writes[index]
+            if buffer._owned:
+                # Copied at once: the worker uses its segment again as soon as it has the acknowledgement.
+                bytes_of(dispatch.arrays[index])[:] = seen
+            else:
+                # The commit copies into the user's array, before it is acknowledged: one copy is enough.
+                dispatch.arrays[index] = array_over(seen, buffer.dtype, buffer.shape)
             dispatch.fetched[index] = dispatch.arrays[index].nbytes
         elif landed and data.offset == dispatch.fetched[index]:
             dispatch.fetched[index] += head.body_bytes

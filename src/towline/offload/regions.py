@@ -26,10 +26,10 @@ _NAME = re.compile(r"towline-[0-9]+-[0-9]+-[0-9a-f]{16}-[0-9]+\Z")
 class Region:
     """One file of shared memory. ``users`` are the fences of calls that were given it and have not ended."""
 
-    __slots__ = ("memory", "name", "size", "users", "viewed")
+    __slots__ = ("_memory", "name", "size", "users", "viewed")
 
-    def __init__(self, name: str, size: int, memory: mmap.mmap) -> None:
-        self.name, self.size, self.memory = name, size, memory
+    def __init__(self, name: str, size: int, memory: mmap.mmap | None) -> None:
+        self.name, self.size, self._memory = name, size, memory
         self.users: set[int] = set()
         self.viewed = False
 
@@ -37,6 +37,12 @@ class Region:
     def segment(self) -> tuple[str, int]:
         """How a frame names it."""
         return (self.name, 0)
+
+    @property
+    def memory(self) -> mmap.mmap:
+        """Its mapping; a staged region, which this process never reads, has none."""
+        assert self._memory is not None
+        return self._memory
 
     def view(self) -> memoryview:
         """Its bytes, writable."""
@@ -68,16 +74,27 @@ class RegionPool:
         if free:
             self._free_bytes -= nbytes
             return free.pop()
+        return self._make(nbytes, None)
+
+    def _make(self, nbytes: int, content: memoryview | None) -> Region | None:
         name = f"{self._prefix}-{self._count}"
         self._count += 1
+        memory: mmap.mmap | None = None
         try:
             handle = os.open(f"{FOLDER}/{name}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         except OSError as error:
             self.refused = f"no shared memory: {error.strerror}"
             return None
         try:
-            os.posix_fallocate(handle, 0, max(nbytes, 1))  # a sparse file would kill us with SIGBUS when memory ends
-            memory = mmap.mmap(handle, max(nbytes, 1))
+            if content is not None:
+                # Written, not mapped: the system then clears no page before it is filled, and maps none here.
+                while content.nbytes:
+                    content = content[os.write(handle, content) :]
+            else:
+                os.posix_fallocate(
+                    handle, 0, max(nbytes, 1)
+                )  # a sparse file would kill us with SIGBUS when memory ends
+                memory = mmap.mmap(handle, max(nbytes, 1))
         except OSError as error:
             self.refused = f"no shared memory of {nbytes} bytes: {error.strerror}"
             os.unlink(f"{FOLDER}/{name}")
@@ -114,10 +131,9 @@ class RegionPool:
         if known is not None and known[0] == version:
             return known[1].segment
         self.unstage(buffer)
-        region = self.take(view.nbytes)
+        region = self._make(view.nbytes, view)
         if region is None:
             return None
-        region.view()[:] = view
         self._staged[buffer] = (version, region)
         return region.segment
 
@@ -166,8 +182,10 @@ def attach(segment: tuple[str, int], nbytes: int, *, writable: bool) -> memoryvi
     try:
         if os.fstat(handle).st_size < offset + nbytes:
             return None
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return memoryview(mmap.mmap(handle, offset + nbytes, access=access))[offset:]
+        # All of it will be read or written: mapping the pages at once costs less than a fault for each.
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        return memoryview(mmap.mmap(handle, offset + nbytes, flags=flags, prot=rights))[offset:]
     except OSError:
         return None
     finally:

@@ -104,6 +104,7 @@ class ThreadRunner:
             done.append((work, outcome, clock() - began))
             if work.limit_s is not None:
                 started.pop(me, None)
+            del work, outcome  # this thread may wait for long: it must not keep the arrays of its last run
             # One wake-up serves all that ends before the loop comes round. Setting the flag before the
             # call means that at worst one wake-up finds nothing; the other order could lose one.
             if not self._woken:
