@@ -20,7 +20,7 @@ broker = RedisStreamBroker(URL, max_connection_pool_size=32).with_result_backend
 )
 
 
-@broker.task
+@broker.task(task_name="nothing")
 async def nothing() -> None:
     return None
 
