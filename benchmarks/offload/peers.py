@@ -163,6 +163,10 @@ def tell(letter: str, label: str, unit: str, values: dict[str, float], bars: dic
     return row
 
 
+def _kept(output: Path) -> list[dict[str, Any]]:
+    return list(json.loads(output.read_text(encoding="utf-8"))["rows"]) if output.exists() else []
+
+
 def main() -> int:
     """Measure what was asked for; returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -192,10 +196,16 @@ def main() -> int:
             system.close()
     sys.path.insert(0, str(HERE / "peers"))
     sizes = {name: getattr(import_module("work"), name) for name in ("ADD_LENGTH", "SIDE", "STEPS", "NAPS", "WORKERS")}
+    for row in rows:
+        row |= {"rounds": args.rounds, "load": os.getloadavg()[0], "sizes": sizes}
+    rows += [row for row in _kept(args.output) if row["work"] not in wanted]  # a part may be measured anew
+    rows.sort(key=lambda row: str(row["work"]))
     facts = {
-        "python": platform.python_version(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "rounds": args.rounds,
-        "elapsed_s": time.time() - began, "sizes": sizes, "rows": rows,
-    }  # fmt: skip
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "elapsed_s": time.time() - began,
+        "rows": rows,
+    }
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return 0

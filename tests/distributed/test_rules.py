@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from towline.errors.coordination import ProgramMismatchError, RunUnknownError
 from towline.events.records import Event
 from towline.execution.options import Options
 from towline.execution.run_request import RunRequest
+from towline.offload import KernelRegistry, kernel
+from towline.pipeline.mismatch import KERNELS_DIFFER
 from towline.testing import clause, run_virtual
 from towline.testing.contract_cases.scene import opening_of, registration_of
 from towline.testing.redis_server import RedisTestServer
@@ -314,3 +317,29 @@ def test_a_mismatch_names_the_first_tasks_that_differ(tmp_path: Path) -> None:
     error = asyncio.run(scenario())
     assert error.differences == ("one is missing here", "other is only here")
     assert "one is missing here" in str(error)
+
+
+def _step(old: Any, new: Any) -> None:
+    new[...] = old
+
+
+@clause("OFF-905")
+def test_a_worker_with_other_kernels_is_refused_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks are those of the run, but what it computes for others would not be."""
+    shared = MemoryCoordinators()
+    state = str(tmp_path / "state")
+    deployed = ModuleType("deployed_by_mistake")
+    deployed.step = kernel("rules.step", version=2, executor="thread", registry=KernelRegistry())(_step)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, deployed.__name__, deployed)
+    worker = Pipeline("p", [one])
+    worker.program = msgspec.structs.replace(worker.program, module_name=deployed.__name__)
+
+    async def scenario() -> Any:
+        request = msgspec.structs.replace(_request(shared), options=Options(state=state, raise_on_failure=False))
+        running = asyncio.ensure_future(Pipeline("p", [one]).run_for(request))
+        with pytest.raises(ProgramMismatchError) as raised:
+            await worker.work_for(request, "run-1", worker_id="w")
+        await running
+        return raised.value
+
+    assert asyncio.run(scenario()).differences == (KERNELS_DIFFER,)

@@ -27,6 +27,7 @@ from towline.pipeline.assignments import Assignments
 from towline.pipeline.master_host import SessionHost
 from towline.pipeline.master_pool import MASTER_CAPABILITY, MasterPool, own_slots
 from towline.pipeline.module_rules import limits_of, node_pools_of
+from towline.pipeline.node_fingerprint import node_fingerprint
 from towline.pipeline.run_params import told_params
 from towline.pipeline.session import Session
 from towline.planning.records import FINAL_STATES
@@ -145,7 +146,7 @@ class MasterSession(Session):
             run_id=self.facts.run_id,
             pipeline=self.facts.program.name,
             program=self.facts.program.id,
-            fingerprint=document.graph_digest,
+            fingerprint=node_fingerprint(self.facts.program, document.graph_digest),
             params=told_params(self.facts.params),
             state_id=self.opened.state_id,
             master_id=f"{platform.node()}-{os.getpid()}-{random.getrandbits(32):08x}",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SHOWN = 3
 """Differing tasks that an error names."""
+KERNELS_DIFFER = "every task is the same, the offload kernels differ"
+"""What is left when the fingerprints differ and no task does (OFF-905)."""
 
 
 async def with_differences(
@@ -35,7 +37,7 @@ async def with_differences(
         await plan_file.close()
     if loaded.snapshot is None:
         return error
-    differing = differences(decode_document(loaded.snapshot).tasks, own)
+    differing = differences(decode_document(loaded.snapshot).tasks, own) or [KERNELS_DIFFER]
     return ProgramMismatchError(error.what, error.run_value, error.own_value, tuple(differing))
 
 
@@ -46,8 +48,8 @@ def differences(of_run: Sequence[PlannedTask], own: Sequence[PlannedTask]) -> li
 
 
 def _all_differences(of_run: Sequence[PlannedTask], own: Sequence[PlannedTask]) -> Iterator[str]:
-    ours = {task.id: task.own_digest for task in own}
-    theirs = {task.id: task.own_digest for task in of_run if task.parent is None}
+    ours = {task.id: (task.own_digest, task.code_digest) for task in own}
+    theirs = {task.id: (task.own_digest, task.code_digest) for task in of_run if task.parent is None}
     for name, digest in theirs.items():
         if name not in ours:
             yield f"{name} is missing here"

@@ -22,9 +22,10 @@ class OffloadOpener:
     """
 
     def __init__(
-        self, options: Options, environ: Mapping[str, str], show: Callable[[str, TaskRun, dict[str, Any]], None]
-    ) -> None:
-        self._options, self._environ, self._show = options.offload, environ, show
+        self, options: Options, environ: Mapping[str, str], show: Callable[[str, TaskRun, dict[str, Any]], None], *,
+        program: str | None = None,
+    ) -> None:  # fmt: skip
+        self._options, self._environ, self._show, self._program = options.offload, environ, show, program
 
     def __call__(self, run: TaskRun) -> _AttemptOffload:
         """Open the runtime of one attempt; agents are dialled beside its body.
@@ -47,6 +48,7 @@ class OffloadOpener:
             endpoints=options.endpoints,
             options=options,
             access=OffloadAccess(token=token) if token else None,
+            program=self._program,
             task=f"{run.attempt.run_id}/{run.row.id}",
             epoch=run.attempt.epoch,
             on_event=lambda event: self._tell(run, event),

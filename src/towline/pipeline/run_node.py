@@ -29,6 +29,7 @@ from towline.modules.doors import Attempt
 from towline.modules.target import TargetRef
 from towline.pipeline.caching import open_cache
 from towline.pipeline.module_rules import kinds_of
+from towline.pipeline.node_fingerprint import node_fingerprint
 from towline.pipeline.offloading import OffloadOpener
 from towline.pipeline.program import Program, secrets_of
 from towline.pipeline.stores import artifact_store
@@ -178,7 +179,9 @@ class RunNode:
             clock=facts.clock,
             loop=self.loop,
             plan_id=facts.plan_id,
-            open_offload=OffloadOpener(options, os.environ, host.show),
+            open_offload=OffloadOpener(
+                options, os.environ, host.show, program=node_fingerprint(facts.program, facts.built.graph_digest)
+            ),
         )
         surroundings = Surroundings(
             doors=doors,

@@ -18,6 +18,7 @@ from towline.distributed.keeper import HeldLeases, Keeper, KeeperTask, KeeperThr
 from towline.distributed.spool import Spool
 from towline.distributed.worker import Worker
 from towline.modules.capabilities import platform_capabilities
+from towline.pipeline.node_fingerprint import node_fingerprint
 from towline.pipeline.worker_node import WorkerNode
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def registration_of(facts: NodeFacts, parallelism: int, extra_capabilities: tupl
         session=f"{random.getrandbits(64):016x}",
         run_id=facts.run_id,
         program=facts.program.id,
-        fingerprint=facts.built.graph_digest,
+        fingerprint=node_fingerprint(facts.program, facts.built.graph_digest),
         capabilities=tuple(sorted(capabilities)),
         parallelism=parallelism,
         host=platform.node(),
