@@ -297,27 +297,34 @@ def test_workers_are_a_setting_like_others(machine: Machine) -> None:
 
 
 IN_CODE = """
-from towline import Options, Pipeline, SyncContext, module
+import os
+from dataclasses import dataclass
+from towline import Options, Pipeline, Secret, SyncContext, module
+
+@dataclass
+class Keys:
+    key: Secret = Secret("unset")
 
 @module
 def who(ctx: SyncContext) -> None:
-    pass
+    if ctx.params(Keys).key.reveal() != "hunter2222" or any("hunter2222" in value for value in os.environ.values()):
+        raise ValueError("the secret is not where it belongs")
 
-pipeline = Pipeline("in_code", [who], options=Options(workers=1))
+pipeline = Pipeline("in_code", [who], params=Keys, options=Options(workers=1))
 
 if __name__ == "__main__":
     import sys
 
     if sys.argv[1] == "check":
         pipeline.main()
-    report = pipeline.run_sync()
+    report = pipeline.run_sync(Keys(Secret('hunter2222')))
     print(report.status, [task.worker_id for task in report.tasks])
 """
 
 
 @clause("DIST-10")
 def test_workers_can_be_asked_for_in_code(machine: Machine) -> None:
-    """A program without a command line starts them too, and none of them starts its own."""
+    """A program without a command line starts them too; a secret in code reaches them, and no command of theirs."""
     process = machine.start(machine.write("in_code.py", IN_CODE))
     code, shown = machine.end_of(process)
     assert code == 0, shown
@@ -335,7 +342,7 @@ def test_a_program_without_a_file_has_no_workers() -> None:
 @clause("CLI-11", "SER-02")
 def test_check_finds_what_workers_would_be_refused_for(machine: Machine) -> None:
     """A result that cannot travel is fine in one process; with workers it must be found before the run."""
-    program = machine.write("in_code.py", IN_CODE.replace("-> None:\n    pass", "-> object:\n    return object()"))
+    program = machine.write("in_code.py", IN_CODE.replace("-> None:", "-> object:"))
     done = machine.start(program, verb=("check",))
     code, shown = machine.end_of(done)
     assert code == 2, shown

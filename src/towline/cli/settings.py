@@ -45,6 +45,7 @@ KNOWN_ELSEWHERE = frozenset(
         "TOWLINE_RESUME",
         "TOWLINE_RETRY_FAILED",
         "TOWLINE_SKIP",
+        "TOWLINE_WORKER_SECRETS",
         "TOWLINE_WORKER_TOKEN",
     }
 )

@@ -10,6 +10,8 @@ from towline.modules.target import TargetRef
 
 TOKEN_VARIABLE: Final = "TOWLINE_WORKER_TOKEN"
 """Carries the token of the run, which an argument or a file would show to others. Taken out before a body runs."""
+SECRETS_VARIABLE: Final = "TOWLINE_WORKER_SECRETS"
+"""Carries the secret parameters of the run likewise, as JSON by name."""
 
 
 class ChildStart(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,7 +67,7 @@ class EmbeddedWorkers:
 
     Args:
         start_of: What a worker of this id is told when it starts.
-        secrets: What its environment has beside that of this process: the token for the master, secret parameters.
+        secrets: What its environment has beside that of this process, by variable: no other process sees it.
     """
 
     def __init__(

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from towline.coordination.hub import HubCoordinators
-from towline.distributed.child_start import TOKEN_VARIABLE, ChildStart
+from towline.distributed.child_start import SECRETS_VARIABLE, TOKEN_VARIABLE, ChildStart
 from towline.distributed.options import DistributedOptions
 from towline.errors.coordination import MasterLostError
 from towline.errors.root import TowlineError
 from towline.execution.own_loop import run_on_own_loop
 from towline.execution.run_request import RunRequest
 from towline.execution.started import kill_all
+from towline.masking.secret import Secret
 from towline.modules.target import load_target
 from towline.pipeline.worker_run import WorkerRun
 
@@ -47,6 +48,7 @@ def main() -> None:
 async def _work(line: _MasterLine) -> int:
     start = msgspec.json.decode(line.first(), type=ChildStart)
     token = os.environ.pop(TOKEN_VARIABLE, "")
+    secrets = msgspec.json.decode(os.environ.pop(SECRETS_VARIABLE, "{}"), type=dict[str, str])
     pipeline: Pipeline[Any] = load_target(start.target)
     program = pipeline.program
     limits = DistributedOptions(
@@ -57,6 +59,7 @@ async def _work(line: _MasterLine) -> int:
         **start.distributed,
     )
     request = RunRequest(
+        params={name: Secret(value) for name, value in secrets.items()} or None,
         options=msgspec.structs.replace(program.options, **start.options),
         distributed=limits,
         run_id=start.run_id,

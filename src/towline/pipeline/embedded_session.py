@@ -10,7 +10,7 @@ import msgspec
 from towline.access.tokens import new_token
 from towline.coordination.hub import Hub, LoopbackListener
 from towline.coordination.signals import Signal
-from towline.distributed.child_start import TOKEN_VARIABLE, ChildStart
+from towline.distributed.child_start import SECRETS_VARIABLE, TOKEN_VARIABLE, ChildStart
 from towline.distributed.embedded import EmbeddedWorkers
 from towline.errors.configuration import ConfigurationError
 from towline.errors.coordination import CoordinationError
@@ -19,7 +19,7 @@ from towline.execution.options import default_parallelism, node_cores
 from towline.pipeline.assignments import Assignments
 from towline.pipeline.master_pool import MASTER_CAPABILITY, own_slots
 from towline.pipeline.master_session import MasterSession
-from towline.pipeline.run_params import secret_variables
+from towline.pipeline.run_params import own_secrets
 from towline.pipeline.stores import state_url
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class EmbeddedSession(MasterSession):
         self._is_ending = False
         self._is_open = asyncio.Event()
         """Set once the run can be joined; a process may have died before."""
-        secrets = {TOKEN_VARIABLE: token, **secret_variables(facts.params)}
+        secrets = {TOKEN_VARIABLE: token, SECRETS_VARIABLE: msgspec.json.encode(own_secrets(facts.params)).decode()}
         self._workers = EmbeddedWorkers(self.distributed.workers, self._start_of, secrets, self)
 
     async def _drive(self) -> str:

@@ -40,13 +40,9 @@ def told_params(params: Any) -> msgspec.Raw:
         raise DeclarationError(type(params).__name__, "params", sorted(told), allowed) from error
 
 
-def secret_variables(params: Any) -> dict[str, str]:
-    """Return the secrets among the parameters as the environment of a process that works for the run."""
-    return {
-        f"{VARIABLE}{name.upper()}": value.reveal()
-        for name, value in params_mapping(params).items()
-        if isinstance(value, Secret)
-    }
+def own_secrets(params: Any) -> dict[str, str]:
+    """Return the values of the secrets among the parameters, for a process that this one starts and trusts."""
+    return {name: value.reveal() for name, value in params_mapping(params).items() if isinstance(value, Secret)}
 
 
 def params_of_run(program: Program, told: msgspec.Raw, given: Any, environ: Mapping[str, str]) -> Any:

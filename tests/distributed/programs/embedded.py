@@ -32,7 +32,13 @@ def mark(name: str, *more: object) -> None:
 @module
 def here(ctx: SyncContext) -> str:
     params = ctx.params(Params)
-    mark("here", params.region, params.key.reveal(), "TOWLINE_WORKER_TOKEN" in os.environ, sys.stdin.read() == "")
+    mark(
+        "here",
+        params.region,
+        params.key.reveal(),
+        any(name.startswith("TOWLINE_WORKER_") for name in os.environ),
+        sys.stdin.read() == "",
+    )
     return params.region
 
 
