@@ -14,10 +14,15 @@ import pytest
 
 from towline import Context, Options, Pipeline, module
 from towline.errors import OffloadUnavailableError
+from towline.execution.offload_counts import OffloadCounts
 from towline.offload import OffloadAccess, OffloadDoor, OffloadOptions, TcpTransport, WorkerAgent, kernel
 from towline.offload.registry import DEFAULT_REGISTRY
 from towline.testing import clause
 from towline.testing.modes import ModeName, SeenRun, in_modes, run_in_mode
+from towline.views.drawing import details
+from towline.views.final import final_lines
+from towline.views.screen import Screen, advance
+from towline.views.words import offload_words
 
 pytestmark = pytest.mark.anyio
 SIZE = 32
@@ -111,6 +116,42 @@ async def test_agents_of_the_options_do_the_calls(monkeypatch: pytest.MonkeyPatc
     assert closed["offloaded"] == 6
     assert closed["bytes_sent"] > 0
     assert token not in repr(seen.events)
+
+
+@clause("OFF-909")
+@in_modes("local", "distributed")
+async def test_report_and_views_say_where_the_calls_ran(mode: ModeName) -> None:
+    """Whoever wonders why nothing was offloaded finds the reason in the table at the end, and in ``show``."""
+
+    @module(retries=1)
+    async def simulate(ctx: Context) -> None:
+        await heat(ctx.offload, steps=3)
+        if ctx.attempt == 1:
+            raise OSError("later")
+
+    seen = await run_in_mode(Pipeline("heat", [simulate]), mode)
+    (task,) = seen.report.tasks
+    screen = Screen()
+    for event in seen.events:
+        advance(screen, event)
+
+    assert task.offload is not None
+    assert task.offload.declined == {"not_clustered": 6}
+    assert screen.rows["simulate"].offload == task.offload
+    assert "6 here (not_clustered 6)" in "\n".join(final_lines(seen.report, 100))
+    assert "6 here (not_clustered 6)" in details(screen.rows["simulate"], seen.events[-1].at)
+
+
+@clause("OFF-909")
+def test_counts_of_a_task_read_as_one_line() -> None:
+    """Bytes and repetitions belong to the same answer: was it worth it?"""
+    counts = OffloadCounts(offloaded=1_200, declined={"all_busy": 2, "below_min_bytes": 1}, redispatched=4,
+                           bytes_sent=3 << 20, bytes_received=1 << 19)  # fmt: skip
+
+    assert offload_words(counts) == (
+        "1,200 calls offloaded (3.0 MiB out, 512.0 KiB back), 3 here (all_busy 2, below_min_bytes 1), 4 sent again"
+    )
+    assert offload_words(None) == ""
 
 
 @clause("OFF-908")

@@ -17,7 +17,7 @@ from towline.identity import suggestion
 from towline.planning.nesting import under_their_module
 from towline.views.final import final_lines, is_changed
 from towline.views.streams import width_of
-from towline.views.words import counts_words, duration_words, reason_words, size_words
+from towline.views.words import counts_words, duration_words, offload_words, reason_words, size_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,8 +149,9 @@ def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> in
     if as_json:
         write_json({"task": msgspec.to_builtins(shown), "log": log})
         return 0
-    facts = msgspec.to_builtins(msgspec.structs.replace(shown, artifacts=()))
+    facts = msgspec.to_builtins(msgspec.structs.replace(shown, artifacts=(), offload=None))
     lines = [f"{name}: {value}" for name, value in facts.items()]
+    lines += [f"offload: {offload_words(shown.offload)}"] if shown.offload is not None else []
     lines += [f"artifact: {one.name}  {size_words(one.size_bytes)}  {one.digest}" for one in shown.artifacts]
     lines += ["", *(log.rstrip("\n").split("\n") if log else ["(it wrote no log)"])]
     write_result(lines)

@@ -11,6 +11,7 @@ import msgspec
 
 from towline.artifacts.records import ArtifactRef
 from towline.clock import moment
+from towline.execution.offload_counts import OffloadCounts
 from towline.modules.outcomes import Finding, Outcome
 from towline.planning.records import TaskState
 
@@ -70,6 +71,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: int | None = None
     total: int | None = None
     commands: int = 0
+    offload: OffloadCounts | None = None
     artifacts: tuple[ArtifactRef, ...] = ()
     error: str | None = None
 

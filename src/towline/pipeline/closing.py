@@ -26,6 +26,7 @@ from towline.serialization.error_text import format_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from towline.execution.offload_counts import OffloadCounts
     from towline.modules.outcomes import Finding
     from towline.pipeline.durations import ReportHead
     from towline.pipeline.session import Session
@@ -44,13 +45,16 @@ async def finished_report(session: Session, status: str, started_at: float, dura
     spans: list[tuple[float, float]] = []
     reports = []
     outcomes, commands = session.node.values.outcomes, session.node.commands
+    offload = session.offload_counts
     for position, row in enumerate(rows):
         outcome = outcomes.get(position)
         if outcome is not None:
             findings += outcome.findings
             if outcome.started_at is not None:
                 spans.append((outcome.started_at, outcome.finished_at))
-        reports.append(_task_report(row, outcome, commands.get(row.id, 0), earlier.took.get(row.id)))
+        reports.append(
+            _task_report(row, outcome, commands.get(row.id, 0), earlier.took.get(row.id), offload.get(row.id))
+        )
     findings += [finding for found in session.ended_tasks.blocked_findings.values() for finding in found]
     counts = Counter(row.state for row in rows if not row.join)
     peak, mean = peak_and_mean(spans, duration_s)
@@ -110,7 +114,13 @@ def _kept(session: Session, report: RunReport, root: Path | None, heads: Sequenc
     return msgspec.structs.replace(report, path=path)
 
 
-def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, commands: int, previous_s: float | None) -> TaskReport:
+def _task_report(
+    row: PlannedTask,
+    outcome: Outcome[Any] | None,
+    commands: int,
+    previous_s: float | None,
+    offload: OffloadCounts | None,
+) -> TaskReport:
     duration = None
     if outcome is not None and outcome.started_at is not None:
         duration = round(outcome.finished_at - outcome.started_at, 6)
@@ -142,6 +152,7 @@ def _task_report(row: PlannedTask, outcome: Outcome[Any] | None, commands: int, 
         done=row.done,
         total=row.total,
         commands=commands,
+        offload=offload,
         artifacts=row.artifacts or (),
         error=f"{row.error.type.rpartition('.')[2]}: {row.error.text}" if row.error else None,
     )

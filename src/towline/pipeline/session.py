@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from towline.clock import moment
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from towline.execution.limits import RunLimits
     from towline.execution.observers import Observer
+    from towline.execution.offload_counts import OffloadCounts
     from towline.execution.report import RunReport
     from towline.execution.run_request import RunRequest
     from towline.execution.taskrun import TaskRun
@@ -73,6 +75,11 @@ class Session:
             keep=self.folder.events,
             broken=self._listener_broke,
         )
+        self.offload_counts: dict[str, OffloadCounts] = {}
+        if "towline.offload" in sys.modules:  # a program that declares kernels has loaded it
+            from towline.execution.offload_counts import OffloadTally
+
+            self.events.subscribe(OffloadTally(self.offload_counts))
         for watcher in facts.request.watchers:
             self.events.subscribe(watcher)
         self.node = RunNode(

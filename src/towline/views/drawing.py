@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from towline.planning.nesting import under_their_module
-from towline.views.words import clipped, count_words, counts_words, duration_words, reason_words, seconds_between
+from towline.views.words import (
+    clipped,
+    count_words,
+    counts_words,
+    duration_words,
+    offload_words,
+    reason_words,
+    seconds_between,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +122,7 @@ def details(row: Row, now: str, wait: str = "", width: int = 100) -> str:
         elif row.reason:
             what = reason_words(row.reason, row.reason_text, row.blocked_by)
         else:
-            what = f"{row.done:,} items" if row.done is not None else ""
+            what = f"{row.done:,} items" if row.done is not None else offload_words(row.offload)
         return "  ".join(part for part in (took, what) if part)
     return reason_words(row.reason, row.reason_text, row.blocked_by)
 

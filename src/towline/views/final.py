@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from towline.planning.nesting import under_their_module
-from towline.views.words import clipped, count_words, counts_words, duration_words, reason_words
+from towline.views.words import clipped, count_words, counts_words, duration_words, offload_words, reason_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ def _row(task: TaskReport, id_width: int, width: int, standing: tuple[int, int, 
     counted = count_words(done, total)
     why = "" if task.state == "succeeded" and task.origin != "cached" else _why(task)
     before = f"was {duration_words(task.previous_s)}" if is_changed(task.previous_s, task.duration_s) else ""
-    details = ", ".join(one for one in (counted, before, why) if one)
+    details = ", ".join(one for one in (counted, before, why, offload_words(task.offload)) if one)
     line = f"{clipped(task.id, id_width):<{id_width}}  {mark:<9}  {took:>11}  {details}"
     return clipped(line.rstrip(), width)
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from towline.execution.offload_counts import OffloadCounts, closed_attempt
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -39,6 +41,7 @@ class Row(msgspec.Struct, kw_only=True):
     is_gate: bool = False
     is_cancelling: bool = False
     error: str | None = None
+    offload: OffloadCounts | None = None
 
 
 class Screen(msgspec.Struct, kw_only=True):
@@ -184,6 +187,12 @@ def _attempt(screen: Screen, event: Event) -> None:
         row.attempt = event.attempt
 
 
+def _offload(screen: Screen, event: Event) -> None:
+    row, detail = screen.rows.get(event.task or ""), closed_attempt(event)
+    if row is not None and detail is not None:
+        row.offload = (row.offload or OffloadCounts()).plus(detail)
+
+
 def _finding(screen: Screen, event: Event) -> None:
     severity = event.data["severity"]
     screen.findings[severity] = screen.findings.get(severity, 0) + 1
@@ -208,6 +217,7 @@ _FOLDS = {
     "progress": _progress,
     "attempt": _attempt,
     "finding": _finding,
+    "offload": _offload,
     "cancel_requested": _cancel_requested,
     "run_ended": _run_ended,
 }

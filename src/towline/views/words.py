@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from towline.execution.offload_counts import OffloadCounts
 
 REASONS = {
     "blocked": "blocked",
@@ -82,3 +86,20 @@ def clipped(text: str, width: int) -> str:
     """Cut a text to a width with an ellipsis; control characters are shown escaped."""
     safe = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
     return safe if len(safe) <= width else safe[: max(0, width - 1)] + "…"
+
+
+def offload_words(counts: OffloadCounts | None) -> str:
+    """Write where kernel calls ran: ``12 calls offloaded (48.0 MiB out, 16.0 MiB back), 3 here (below_min_bytes 3)``."""
+    if counts is None:
+        return ""
+    parts = []
+    if counts.offloaded:
+        moved = f"{size_words(counts.bytes_sent)} out, {size_words(counts.bytes_received)} back"
+        parts.append(f"{counts.offloaded:,} calls offloaded ({moved})")
+    here = sum(counts.declined.values())
+    if here:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.declined.items()))
+        parts.append(f"{here:,} here ({reasons})")
+    if counts.redispatched:
+        parts.append(f"{counts.redispatched:,} sent again")
+    return ", ".join(parts)
