@@ -35,6 +35,7 @@ def wire_rows() -> list[Row]:
         ("64 MiB", 1 << 26, 4, 0.80),
         ("1 MiB", 1 << 20, 200, 0.65),
         ("64 KiB", 1 << 16, 2_000, 0.40),
+        ("frames of 64 B", 64, 20_000, 0.35),
     ):
         pairs = [(wire.raw_one_way(nbytes, count), asyncio.run(wire.link_one_way(nbytes, count))) for _ in range(PAIRS)]
         share = statistics.median(raw / ours for raw, ours in pairs)

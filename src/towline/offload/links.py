@@ -100,18 +100,18 @@ class Outbox:
     def put(self, frame: Frame) -> None:
         """Queue a frame."""
         self._lanes[frame.message.lane].append(frame)
-        self.queued_bytes += frame.body_bytes
-        self.high_water = max(self.high_water, self.queued_bytes)
+        if frame.body_bytes:
+            self.queued_bytes += frame.body_bytes
+            self.high_water = max(self.high_water, self.queued_bytes)
 
     def next(self) -> tuple[Frame, list[memoryview]] | None:
         """Take the next frame with its bytes, or None."""
-        for lane in self._lanes:
-            if lane:
-                frame = lane.popleft()
-                parts = encode(frame, self._seq)
-                self._seq += 1
-                return frame, parts
-        return None
+        control, bulk = self._lanes
+        if not (control or bulk):
+            return None
+        frame = control.popleft() if control else bulk.popleft()
+        self._seq += 1
+        return frame, encode(frame, self._seq - 1)
 
     @property
     def holds_bulk(self) -> bool:

@@ -149,6 +149,13 @@ class FrameReader:
     def _take_body(self) -> bool:
         head = self._head
         assert head is not None
+        left = self._body_left
+        if left and left <= self._end - self._start and self._landed and len(self._parts) == 1 and not self._filled:
+            self._parts[0][:] = self._scratch[
+                self._start : self._start + left
+            ]  # most small bodies: whole, for one array
+            self._start += left
+            self._body_left, self._part = 0, 1
         while self._body_left and self._start < self._end:
             ready = min(self._end - self._start, self._body_left)
             if self._landed:
