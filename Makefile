@@ -10,7 +10,7 @@ PEERS  := .venv-peers
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test gates lint types layers format benchmarks benchmarks-peers soak soak-offload benchmark-offload docs requirements clean
+.PHONY: help demo test gates lint types layers format benchmarks benchmarks-peers soak soak-offload benchmark-offload benchmark-offload-peers docs requirements clean
 
 help:  ## List what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -53,6 +53,9 @@ soak: $(VENV)/.ready soak-offload  ## The long proofs, an hour or more: 200 kill
 	  tests/examples/test_move_workers.py tests/examples/soak_move.py
 	TOWLINE_TEST_SIMULATIONS=20000 $(BIN)/python -m pytest -q --timeout 600 tests/distributed/test_simulation.py
 	TOWLINE_TEST_NEMESIS=50 $(BIN)/python -m pytest -q --timeout 600 tests/distributed/test_nemesis.py
+
+benchmark-offload-peers: $(PEERS)/.ready  ## Measure offload beside Dask distributed and Ray.
+	$(PEERS)/bin/python benchmarks/offload/peers.py
 
 benchmark-offload: $(VENV)/.ready  ## Measure offload beside a raw socket and a bare TaskGroup.
 	$(BIN)/python benchmarks/offload/run.py
