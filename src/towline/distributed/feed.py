@@ -24,7 +24,11 @@ EVENTS_LIMIT = 100
 
 
 class MasterFeed:
-    """Reads on in the coordinator's feed. ``known``: the tasks whose outcome the coordinator has."""
+    """Reads on in the coordinator's feed.
+
+    ``known``: the tasks whose outcome the coordinator has. A run that is opened anew has another set: whoever waited
+    for an answer meanwhile tells by the set that it speaks of a coordinator that has forgotten it.
+    """
 
     def __init__(
         self,
@@ -40,15 +44,15 @@ class MasterFeed:
 
     def begin_again(self) -> None:
         """The run was opened anew: its feed begins at one, and the coordinator has no outcome."""
-        self.known.clear()
+        self.known = set()
         self._position = self._trimmed = 0
 
     async def follow(self) -> None:
         """Follow it until cancelled; what is heard goes to the dispatch."""
         while True:
-            after = self._position
-            entries = await self._read(after, FEED_WAIT_S)
-            if self._position != after:
+            known = self.known
+            entries = await self._read(self._position, FEED_WAIT_S)
+            if self.known is not known:
                 continue  # the run was opened anew meanwhile: its feed has begun again, with lower numbers
             if not entries:
                 await self.drain_events()
@@ -59,7 +63,7 @@ class MasterFeed:
                 await self.drain_events()  # what a task said precedes its end in the log (EVT-05)
             for entry in entries:
                 if entry.kind == "finished" and entry.task_id is not None:
-                    self.known.add(entry.task_id)
+                    known.add(entry.task_id)
             if self._dispatch.heard(entries):
                 await self._workers_changed()
             if self._dispatch.is_backlogged:
@@ -103,8 +107,10 @@ class MasterFeed:
 
     async def trim(self) -> None:
         """Drop what the journal has: a successor needs only what this master has not made durable (COORD-R24)."""
-        position = self._position
+        known, position = self.known, self._position
         if position > self._trimmed:
             await self._host.make_durable()
+            if self.known is not known:
+                return  # the new feed has numbers of its own
             await self._coordinator.trim_feed(up_to=position)
             self._trimmed = position

@@ -86,17 +86,19 @@ class Sending:
 
     async def _publish_dependencies(self, ready: Sequence[Sent]) -> None:
         """Give the coordinator the outcomes that it does not have and workers will ask for (DIST-27)."""
+        known = self._feed.known
         for sent in ready:
             for dependency in sent.assignment.dependencies:
-                if dependency.task_id in self._feed.known:
+                if dependency.task_id in known:
                     continue
                 record = await self._host.outcome_record_of(dependency.task_id)
                 if record is not None:
                     await self._coordinator.publish_outcome(record, lease=None)
-                    self._feed.known.add(dependency.task_id)
+                    known.add(dependency.task_id)
 
     async def _adopt(self, adopted: Sequence[Sent]) -> None:
         """Take up what the coordinator already has: finished outcomes, living leases, queued tasks (DIST-52)."""
+        known = self._feed.known
         leases = {lease.task_id: lease for lease in await self._coordinator.active_leases()}
         entries = {entry.task_id: entry for entry in await self._feed.finished()}
         for sent in adopted:
@@ -106,7 +108,7 @@ class Sending:
                 if self._dispatch.sent.get(task_id) is sent:
                     self._dispatch.claimed(sent, entry.outcome.worker_id, entry.outcome.epoch)
                     self._dispatch.finished(sent, entry.outcome)
-                self._feed.known.add(task_id)
+                known.add(task_id)
             elif lease is not None and self._dispatch.sent.get(task_id) is sent and sent.holder is None:
                 self._dispatch.claimed(sent, lease.worker_id, lease.epoch)
 
