@@ -34,8 +34,8 @@ class Memory(Protocol):
         """Return writable memory of any content; None when there is none."""
         ...
 
-    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool) -> Piece | None:
-        """Map a segment; None if it is not there."""
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> Piece | None:
+        """Map a segment; None if it is not there. ``whole``: all of it will be read."""
         ...
 
 
@@ -49,7 +49,7 @@ class PrivateMemory:
         except MemoryError:
             return None
 
-    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool) -> Piece | None:
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> Piece | None:
         """There is no shared memory here."""
         return None
 

@@ -144,8 +144,8 @@ class RegionPool:
             self.lose(known[1])
 
     def attach(self, segment: tuple[str, int], nbytes: int) -> memoryview | None:
-        """Map a region of another process, read-only."""
-        return attach(segment, nbytes, writable=False)
+        """Map a region of another process, read-only, to copy all of it."""
+        return attach(segment, nbytes, writable=False, whole=True)
 
     def can_attach(self, trial: str) -> bool:
         """Say whether a file that a worker made is visible here, with what it wrote into it (OFF-707)."""
@@ -170,8 +170,11 @@ class RegionPool:
         self._staged.clear()
 
 
-def attach(segment: tuple[str, int], nbytes: int, *, writable: bool) -> memoryview | None:
-    """Map part of a region by name; None if it is not there, is not one of ours, or is too small."""
+def attach(segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> memoryview | None:
+    """Map part of a region by name; None if it is not there, is not one of ours, or is too small.
+
+    ``whole``: all of it will be used, so its pages are mapped at once, which costs less than a fault for each.
+    """
     name, offset = segment
     if not _NAME.match(name) or offset < 0 or nbytes <= 0:
         return None
@@ -182,8 +185,7 @@ def attach(segment: tuple[str, int], nbytes: int, *, writable: bool) -> memoryvi
     try:
         if os.fstat(handle).st_size < offset + nbytes:
             return None
-        # All of it will be read or written: mapping the pages at once costs less than a fault for each.
-        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if whole else 0)
         rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         return memoryview(mmap.mmap(handle, offset + nbytes, flags=flags, prot=rights))[offset:]
     except OSError:

@@ -34,9 +34,9 @@ class SegmentMemory(PrivateMemory):
         weakref.finalize(piece, self._regions.retire, region, viewed=False).atexit = False
         return piece
 
-    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool) -> Piece | None:
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> Piece | None:
         """Map a segment that the master names."""
         if nbytes == 0:
             return Piece(memoryview(bytearray()))
-        view = attach(segment, nbytes, writable=writable)
+        view = attach(segment, nbytes, writable=writable, whole=whole)
         return Piece(view, segment) if view is not None else None

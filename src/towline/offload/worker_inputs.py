@@ -62,7 +62,7 @@ class Inputs(Results):
             self.dropped_frames += 1
             return
         if head.flags & BODY_SHM and data.segment is not None:
-            mapped = self._memory.attach(data.segment, incoming.nbytes, writable=False)
+            mapped = self._memory.attach(data.segment, incoming.nbytes, writable=False, whole=True)
             if mapped is None:
                 self._incoming_failed(bond, incoming, "stale_input", f"segment {data.segment[0]} is gone", now)
                 return
