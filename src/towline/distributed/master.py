@@ -180,7 +180,7 @@ class Master:
         for tick in itertools.count():
             if tick % per_beat == 0:
                 jumps = await self.coordinator.beat()
-                if jumps != self.opening.epoch_jumps:
+                if jumps > self.opening.epoch_jumps:  # never back: the reply may be of a run that was lost since
                     self.opening = msgspec.structs.replace(self.opening, epoch_jumps=jumps)
                 await self.coordinator.requeue_expired()
                 await self._watch_queue()

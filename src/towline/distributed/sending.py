@@ -83,6 +83,17 @@ class Sending:
         adopted = [sent for sent, fresh in zip(ready, queued, strict=True) if not fresh]
         if adopted:
             await self._adopt(adopted)
+        for sent in ready:
+            if self._dispatch.sent.get(sent.run.row.id) is not sent:
+                await self._tell_end(sent.run.row.id)
+
+    async def _tell_end(self, task_id: str) -> None:
+        """Tell of a task that ended while its enqueue was under way: a coordinator that lost the end would run it again."""
+        record = await self._host.outcome_record_of(task_id)
+        if record is None:
+            await self._coordinator.withdraw([task_id])
+        else:
+            await self._coordinator.publish_outcome(record, lease=None)
 
     async def _publish_dependencies(self, ready: Sequence[Sent]) -> None:
         """Give the coordinator the outcomes that it does not have and workers will ask for (DIST-27)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
@@ -67,13 +68,23 @@ class SimulatedWorker:
         await self._register(registration)
         keeper = KeeperTask(Keeper(registration, held, worker, interval_s=HEARTBEAT_S), self.coordinator)
         keeper.start()
+        end = asyncio.get_running_loop().create_task(self._watch_end(worker))
         try:
             await worker.run()
             await worker.say_goodbye({})
         except CoordinationError as error:
             self._left(self, error)
         finally:
+            end.cancel()
             await keeper.stop()
+
+    async def _watch_end(self, worker: Worker) -> None:
+        """Drop what runs on after the end of the run, as a worker process does (DIST-25)."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            with suppress(CoordinationError):
+                if (await self.coordinator.run_state()).state == "completed":
+                    worker.drop_leftovers()
 
     async def _register(self, registration: Any) -> None:
         while True:
