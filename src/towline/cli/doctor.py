@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from towline.cli.loading import load
-from towline.cli.reachability import servers_of, unreachable, without_password
+from towline.cli.reachability import malformed, servers_of, unreachable, without_password
 from towline.cli.results import write_json, write_result
 from towline.cli.settings import choose, project_table, unknown_variables
 from towline.execution.options import Options, default_parallelism, node_cores
@@ -44,8 +44,10 @@ def examine(target: str | None, *, as_json: bool) -> int:
     installed = [_installed(name, extra) for name, extra in PACKAGES]
     state = next(one.value for one in chosen if one.setting.name == "state")
     coordinator = os.environ.get("TOWLINE_COORDINATOR") or code.coordinator
-    servers = servers_of({"state": state, "coordinator": coordinator, "control": code.control})
-    problems = unknown_variables(os.environ) + _unwritable(Path.cwd()) + asyncio.run(unreachable(servers))
+    named = {"state": state, "coordinator": coordinator, "control": code.control}
+    servers = servers_of(named)
+    problems = unknown_variables(os.environ) + _unwritable(Path.cwd())
+    problems += malformed(named) + asyncio.run(unreachable(servers))
     data: dict[str, Any] = {
         "python": platform.python_version(),
         "system": platform.platform(),

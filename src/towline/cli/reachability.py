@@ -22,7 +22,8 @@ PORTS: Final = {
     "ws": 80,
     "wss": 443,
 }
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
+_USER_INFO = re.compile(r"(?<=://)\S*@")
+"""Up to the last @: a password with a slash in it is one too, though no URL."""
 
 
 def without_password(text: str) -> str:
@@ -31,17 +32,28 @@ def without_password(text: str) -> str:
 
 
 def servers_of(named: Mapping[str, str | None]) -> dict[str, tuple[str, int]]:
-    """Return host and port by setting, of those whose value is the URL of a server.
-
-    Raises:
-        ValueError: A URL has a port that is no number.
-    """
+    """Return host and port by setting, of those whose value is the URL of a server."""
     found = {}
     for setting, url in named.items():
-        parts = urlsplit(url or "")
+        try:
+            parts = urlsplit(url or "")
+            port = parts.port
+        except ValueError:
+            continue  # told by malformed()
         if parts.scheme in PORTS and parts.hostname:
-            found[setting] = (parts.hostname, parts.port or PORTS[parts.scheme])
+            found[setting] = (parts.hostname, port or PORTS[parts.scheme])
     return found
+
+
+def malformed(named: Mapping[str, str | None]) -> list[str]:
+    """Return a sentence for each setting whose URL has no host and port that can be read; without its user part."""
+    told = []
+    for setting, url in named.items():
+        try:
+            _ = urlsplit(url or "").port
+        except ValueError:
+            told.append(f"{setting}: {without_password(url or '')} is no URL of a host and a port")
+    return told
 
 
 async def unreachable(servers: Mapping[str, tuple[str, int]], limit_s: float = LIMIT_S) -> list[str]:
