@@ -8,6 +8,7 @@ from cli.shell import SMALL, Shell
 from towline.access.redis_server import RedisServer
 from towline.errors.configuration import ConfigurationError
 from towline.testing import clause
+from towline.testing.redis_server import RedisTestServer
 
 SECRET = "hunter2pw"
 CUT_PASSWORDS = (f"redis://:{SECRET}/xyz@127.0.0.1:6379", f"redis://:{SECRET}#xyz@127.0.0.1:6379")
@@ -103,3 +104,17 @@ def test_a_password_file_that_cannot_be_read_is_named(shell: Shell, file: str) -
         )
         assert "TOWLINE_REDIS_PASSWORD_FILE" in told
         assert file in told
+
+
+@clause("COORD-R21", "COORD-R25")
+def test_a_wrong_password_is_not_tried_for_half_a_minute(shell: Shell) -> None:
+    """It will be wrong the next time, too; where another one may come from is said."""
+    shell.write("small.py", SMALL)
+    with RedisTestServer(options={"requirepass": SECRET}) as server:
+        for given in ({}, {"TOWLINE_REDIS_PASSWORD": "another"}):
+            for flag in ("--coordinator", "--state"):
+                told = refused_in_a_line(shell, "run", "small.py", flag, server.url, "--run-id", "a7", **given)
+                assert "TOWLINE_REDIS_PASSWORD" in told
+                assert "another" not in told
+            told = refused_in_a_line(shell, "worker", "small.py", "--coordinator", server.url, **given)
+            assert "TOWLINE_REDIS_PASSWORD" in told

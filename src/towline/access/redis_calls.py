@@ -8,9 +8,10 @@ from hashlib import sha1
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import MovedError, NoScriptError, ResponseError
+from redis.exceptions import AuthenticationError, MovedError, NoScriptError, ResponseError
 
 from towline.access.redis_connections import PASSING, Connections
+from towline.access.redis_server import PASSWORD_ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +58,8 @@ class RedisCalls:
         """Send a command that may be repeated.
 
         Raises:
-            OSError: ``ETIMEDOUT``: the server has been away for the limit; ``EIO``: it refused.
+            OSError: ``ETIMEDOUT``: the server has been away for the limit; ``EIO``: it refused; ``EACCES``: the
+                password is wrong or missing.
         """
 
         async def send(connections: Connections, _: bool) -> Any:
@@ -108,6 +110,9 @@ class RedisCalls:
                 self.server = self.server.at(moved.host, moved.port)
                 await self.close()
                 cause: Exception = moved
+            except AuthenticationError as error:  # a connection error to the client, but no passing one
+                text = f"{self.server.shown} does not let this process in ({error}): {PASSWORD_ADVICE}"
+                raise OSError(errno.EACCES, self.server.masked(text)) from error
             except PASSING as error:
                 cause = error
             except ResponseError as error:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 COMMAND_TIMEOUT_S = 5.0
 _PORT = 6379
 
+PASSWORD_ADVICE = (
+    "give the right password in TOWLINE_REDIS_PASSWORD, in the file that TOWLINE_REDIS_PASSWORD_FILE names, or in the "
+    "URL, which counts first"
+)
+"""For a server that refuses the password, or wants one (COORD-R25)."""
+
 
 class RedisServer:
     """One server by its URL: ``redis://``, ``rediss://`` or ``redis+unix:///path/to/socket``.

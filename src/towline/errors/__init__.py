@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from towline.errors.coordination import (
         BackendContractError,
         CoordinationError,
+        CoordinatorAccessError,
         CoordinatorClosedError,
         CoordinatorLostError,
         LeaseLostError,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
         PlanOwnedError,
         ResultCorruptError,
         SchemaTooNewError,
+        StateAccessError,
         StateError,
         StateLostError,
         StateTooLargeError,
@@ -133,7 +135,7 @@ _HOMES = {
     "commands": "CommandFailedError CommandNotFoundError CommandTimeoutError UnsafeArgumentError",
     "configuration": "AmbiguousNameError CancelError ConfigurationError NothingHereError RunParamsError UnknownNameError",
     "coordination": (
-        "BackendContractError CoordinationError CoordinatorClosedError CoordinatorLostError LeaseLostError "
+        "BackendContractError CoordinationError CoordinatorAccessError CoordinatorClosedError CoordinatorLostError LeaseLostError "
         "MasterAliveError MasterLostError MasterReplacedError ProgramMismatchError RecordRefusedError "
         "RunIdUsedError RunUnknownError SessionEndedError SessionReplacedError TaskUnroutableError "
         "TooFewWorkersError TooManyRequirementsError WorkerIdTakenError"
@@ -158,7 +160,7 @@ _HOMES = {
     "running": "ModuleTimeoutError NotAwaitedError ProcessDiedError SchedulerStuckError TooManyAbandonedError",
     "secrets": "SecretError SecretLimitError SecretMissingError SecretTravelError",
     "state": (
-        "OwnershipLostError PlanCorruptError PlanOwnedError ResultCorruptError SchemaTooNewError StateError "
+        "OwnershipLostError PlanCorruptError PlanOwnedError ResultCorruptError SchemaTooNewError StateAccessError StateError "
         "StateLostError StateTooLargeError StateUnsupportedError VersionConflictError"
     ),
     "testing": "UnscriptedCallError UnseededInputError",
@@ -184,6 +186,7 @@ __all__ = [
     "CommandTimeoutError",
     "ConfigurationError",
     "CoordinationError",
+    "CoordinatorAccessError",
     "CoordinatorClosedError",
     "CoordinatorLostError",
     "CursorCorruptError",
@@ -249,6 +252,7 @@ __all__ = [
     "SessionEndedError",
     "SessionReplacedError",
     "SignalPointError",
+    "StateAccessError",
     "StateError",
     "StateLostError",
     "StateTooLargeError",

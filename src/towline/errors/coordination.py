@@ -163,6 +163,19 @@ class CoordinatorLostError(CoordinationError):
         )
 
 
+class CoordinatorAccessError(CoordinationError):
+    """The server between the nodes refuses this password, or wants one; trying again does not help (COORD-R21)."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, url: str, cause: str, advice: str) -> None:
+        TowlineError.__init__(self, url, cause, advice)
+        self.url, self.cause, self.advice = url, cause, advice
+
+    def __str__(self) -> str:
+        return f"{self.url} does not let this process in ({self.cause}): {self.advice}."
+
+
 class CoordinatorClosedError(CoordinationError):
     """A call on a coordinator that is closed (COORD-C81)."""
 

@@ -14,6 +14,7 @@ __all__ = [
     "PlanOwnedError",
     "ResultCorruptError",
     "SchemaTooNewError",
+    "StateAccessError",
     "StateError",
     "StateLostError",
     "StateTooLargeError",
@@ -102,6 +103,19 @@ class StateLostError(StateError):
     def __str__(self) -> str:
         last = f"; last success: {self.last_success}" if self.last_success else ""
         return f"{self.doing} in {self.store} failed: {self.cause}{last}. Repair the store, then resume the run."
+
+
+class StateAccessError(StateError):
+    """The server that keeps the state refuses this password, or wants one; nothing was read or written."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, store: str, doing: str, cause: str) -> None:
+        super().__init__(store, doing, cause)
+        self.store, self.doing, self.cause = store, doing, cause
+
+    def __str__(self) -> str:
+        return f"{self.doing} in {self.store} was refused: {self.cause}."
 
 
 class StateUnsupportedError(StateError):

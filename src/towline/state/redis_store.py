@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 from hashlib import sha1
@@ -13,6 +14,7 @@ from towline.access.redis_server import RedisServer
 from towline.clock import SystemClock
 from towline.errors.state import (
     OwnershipLostError,
+    StateAccessError,
     StateLostError,
     StateTooLargeError,
     StateUnsupportedError,
@@ -244,11 +246,12 @@ class RedisStateStore:
 
         Raises:
             StateLostError: The server could not be asked, or refused.
+            StateAccessError: It refused the password.
         """
         try:
             return await call
         except OSError as error:
-            raise StateLostError(self.name, doing, error.strerror or str(error)) from error
+            raise _trouble(self.name, doing, error) from error
 
 
 async def pipelines_on(url: str) -> list[str]:
@@ -256,6 +259,7 @@ async def pipelines_on(url: str) -> list[str]:
 
     Raises:
         StateLostError: It cannot be asked.
+        StateAccessError: It refused the password.
     """
     calls = RedisCalls(RedisServer(url), retry_limit_s=0)
     found: set[str] = set()
@@ -267,7 +271,7 @@ async def pipelines_on(url: str) -> list[str]:
             if int(cursor) == 0:
                 return sorted(found)
     except OSError as error:
-        raise StateLostError(calls.server.shown, "looking for plans", error.strerror or str(error)) from error
+        raise _trouble(calls.server.shown, "looking for plans", error) from error
     finally:
         await calls.close()
 
@@ -275,6 +279,11 @@ async def pipelines_on(url: str) -> list[str]:
 def version_of(data: bytes) -> Version:
     """Return the version of a document: the SHA-1 of its bytes, which the scripts can compute. It guards nothing."""
     return sha1(data, usedforsecurity=False).hexdigest()
+
+
+def _trouble(store: str, doing: str, error: OSError) -> StateAccessError | StateLostError:
+    kind = StateAccessError if error.errno == errno.EACCES else StateLostError
+    return kind(store, doing, error.strerror or str(error))
 
 
 def _expected(expect: Version | Absent | Anything) -> str:

@@ -7,10 +7,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from redis.exceptions import MovedError, NoScriptError, ResponseError
+from redis.exceptions import AuthenticationError, MovedError, NoScriptError, ResponseError
 
 from towline.access.redis_connections import PASSING, Connections
-from towline.access.redis_server import server_id_of
+from towline.access.redis_server import PASSWORD_ADVICE, server_id_of
 from towline.coordination import operations as ops
 from towline.coordination.records import RunState
 from towline.coordination.redis.codec import arguments_of, owner_epoch_of, reply_of
@@ -18,7 +18,12 @@ from towline.coordination.redis.keys import RunKeys
 from towline.coordination.redis.replies import stored_outcome
 from towline.coordination.redis.scripts import script
 from towline.coordination.redis.subscriber import RedisWatch, Subscriber
-from towline.errors.coordination import CoordinationError, CoordinatorClosedError, CoordinatorLostError
+from towline.errors.coordination import (
+    CoordinationError,
+    CoordinatorAccessError,
+    CoordinatorClosedError,
+    CoordinatorLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -155,6 +160,7 @@ class RedisLink:
 
         Raises:
             CoordinatorLostError: It has been away for the master timeout.
+            CoordinatorAccessError: The password is wrong or missing.
             CoordinationError: It refused the command for another reason.
         """
         loop = asyncio.get_running_loop()
@@ -168,6 +174,9 @@ class RedisLink:
                 self._server = self._server.at(moved.host, moved.port)
                 await self._drop_clients()
                 cause: Exception = moved
+            except AuthenticationError as error:  # a connection error to the client, but no passing one
+                text = self._server.masked(str(error))
+                raise CoordinatorAccessError(self._server.shown, text, PASSWORD_ADVICE) from error
             except PASSING as error:
                 cause = error
             except ResponseError as error:
