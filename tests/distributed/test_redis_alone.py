@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distributed.fleet import Fleet
+from distributed.fleet import PROGRAMS, Fleet
 from towline.testing import clause
 from towline.testing.redis_server import RedisTestServer
 
@@ -100,6 +100,19 @@ def test_a_restart_of_the_server_with_its_data_is_survived(fleet: Fleet, server:
     assert fleet.result(master)["status"] == "succeeded"
     items = [name for name, _ in fleet.starts() if name.startswith("item-")]
     assert len(set(items)) == TOTAL
+
+
+@clause("COORD-C08")
+def test_a_worker_of_another_program_hears_that(fleet: Fleet) -> None:
+    """Not that its state is another one: that is so as well, and no --state would help."""
+    fleet.start("master", minimum_workers=2, apart=True)
+    fleet.program = PROGRAMS / "spread.py"
+
+    code, error = fleet.ended(fleet.worker("w-1", apart=True))
+
+    assert code != 0
+    assert "ProgramMismatchError" in error
+    assert "has program 'spread/spread', the run has 'keeping/keeping'" in error
 
 
 @clause("STATE-23")

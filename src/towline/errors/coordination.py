@@ -76,10 +76,10 @@ class ProgramMismatchError(CoordinationError):
 
     def __str__(self) -> str:
         shown = f" ({', '.join(self.differences)})" if self.differences else ""
-        return (
-            f"this process has {self.what} {self.own_value!r}, the run has {self.run_value!r}{shown}. "
-            "Deploy one version of the program to all nodes, or start a new run."
-        )
+        advice = "Deploy one version of the program to all nodes, or start a new run."
+        if self.what == "program":
+            advice = "Start this process with the file and pipeline of the run, or name a run of its own program."
+        return f"this process has {self.what} {self.own_value!r}, the run has {self.run_value!r}{shown}. {advice}"
 
 
 class RunUnknownError(CoordinationError):

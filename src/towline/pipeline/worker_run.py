@@ -77,6 +77,7 @@ class WorkerRun:
         """Work until the run has no more; returns the exit code.
 
         Raises:
+            ProgramMismatchError: The run is one of another program, or of another version of it (COORD-C08).
             CoordinationError: Refused, replaced, or nobody can be reached: the text says which.
         """
         options = self.options
@@ -103,6 +104,9 @@ class WorkerRun:
 
     async def _work(self, coordinator: WorkerCoordinator, state: RunState, factory: Any) -> int:
         options, request = self.options, self.request
+        if state.program and state.program != self.program.id:
+            # First of all: parameters and state of another program differ as well, which is not what is wrong.
+            raise ProgramMismatchError("program", state.program, self.program.id)
         params = self._params_of(state)
         built = self.program.build(params, request.options, must_travel=True)
         store = self._store or open_state(self.program, request, self.clock)
