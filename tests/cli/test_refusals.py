@@ -54,3 +54,14 @@ def test_a_run_id_is_used_once_also_when_other_runs_came_after_it(shell: Shell) 
         assert "monday" in refused.err
 
     assert plan_of(shell) == before
+
+
+def test_a_state_that_is_not_known_is_answered_with_those_that_are(shell: Shell) -> None:
+    """Redis is one of them: whoever is told of folders alone looks no further."""
+    shell.write("half.py", HALF_WAY)
+
+    refused = shell.run("run", "half.py", "--state", "ftp://box/x", code=2)
+
+    for known in ("ftp:", "folder", "memory:", "redis://"):
+        assert known in refused.err
+    assert "box" not in refused.err

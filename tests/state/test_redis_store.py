@@ -11,7 +11,7 @@ import pytest
 
 from state.envs import PLAN_ID, StoreCursorEnv, open_files, record, snapshot
 from towline.errors import OwnershipLostError, PlanOwnedError, StateLostError, StateUnsupportedError
-from towline.errors.state import LeaseLostError
+from towline.errors.state import LeaseLostError, OwnerUnreadableError
 from towline.state import ABSENT, ANYTHING, Entry, Fence
 from towline.state.planfile import PlanFile
 from towline.state.redis_ownership import Holder
@@ -361,6 +361,32 @@ async def test_an_owner_of_another_run_is_refused_at_once(env: RedisStoreEnv) ->
 
     with pytest.raises(PlanOwnedError, match=r"r-other.*build-4"):
         await store.acquire(an_owner("m-2"))
+
+
+@pytest.mark.anyio
+@clause("STATE-08")
+@pytest.mark.parametrize("life", [(), ("PX", 60_000)], ids=["for ever", "for a minute"])
+async def test_an_owner_that_cannot_be_read_is_named_with_the_way_out(
+    env: RedisStoreEnv, life: tuple[str | int, ...]
+) -> None:
+    """It counts as living; but there is no run to wait for, and only an operator can tell that none lives."""
+    store = await env.store()
+    assert isinstance(store, RedisStateStore)
+    await store.calls.command("SET", store.keys.owner, b"\xffgarbage", *life)
+
+    with pytest.raises(OwnerUnreadableError) as refused:
+        await store.acquire(an_owner("m-2"))
+
+    assert store.keys.owner in str(refused.value)
+    assert ("runs out in 60 s" if life else "never runs out") in str(refused.value)
+    assert str(rebuilt(refused.value)) == str(refused.value)
+    await store.calls.command("DEL", store.keys.owner)
+    assert (await store.acquire(an_owner("m-2"))).epoch == 1
+
+
+def rebuilt(error: OwnerUnreadableError) -> OwnerUnreadableError:
+    """As it is rebuilt in another process: from its class and its arguments."""
+    return type(error)(*error.args)
 
 
 @pytest.mark.anyio

@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from towline.errors.secrets import SecretError, SecretLimitError, SecretMissingError, SecretTravelError
     from towline.errors.state import (
         OwnershipLostError,
+        OwnerUnreadableError,
         PlanCorruptError,
         PlanOwnedError,
         ResultCorruptError,
@@ -160,7 +161,7 @@ _HOMES = {
     "running": "ModuleTimeoutError NotAwaitedError ProcessDiedError SchedulerStuckError TooManyAbandonedError",
     "secrets": "SecretError SecretLimitError SecretMissingError SecretTravelError",
     "state": (
-        "OwnershipLostError PlanCorruptError PlanOwnedError ResultCorruptError SchemaTooNewError StateAccessError StateError "
+        "OwnerUnreadableError OwnershipLostError PlanCorruptError PlanOwnedError ResultCorruptError SchemaTooNewError StateAccessError StateError "
         "StateLostError StateTooLargeError StateUnsupportedError VersionConflictError"
     ),
     "testing": "UnscriptedCallError UnseededInputError",
@@ -220,6 +221,7 @@ __all__ = [
     "OffloadError",
     "OffloadUnavailableError",
     "OtherProgramError",
+    "OwnerUnreadableError",
     "OwnershipLostError",
     "ParameterError",
     "ParamsChangedError",

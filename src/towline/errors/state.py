@@ -9,6 +9,7 @@ from towline.errors.root import TowlineError
 
 __all__ = [
     "LeaseLostError",
+    "OwnerUnreadableError",
     "OwnershipLostError",
     "PlanCorruptError",
     "PlanOwnedError",
@@ -67,6 +68,25 @@ class PlanOwnedError(StateError):
         return (
             f"{self.root} is owned by {self.owner_id} (run {self.run_id}, process {self.pid} on {self.host}, since "
             f"{self.since}). Wait for that run to end, or stop it."
+        )
+
+
+class OwnerUnreadableError(PlanOwnedError):
+    """Something stands where the owner should, and does not say who; it counts as a living owner (STATE-08).
+
+    ``record``: where it stands, on the server of ``root``. ``left_s``: seconds until it goes by itself; ``None``: never.
+    """
+
+    def __init__(self, root: str, record: str, left_s: float | None) -> None:
+        super().__init__(root, "an unknown owner", "", "an unknown host", 0, "an unknown moment")
+        self.args = (root, record, left_s)
+        self.record, self.left_s = record, left_s
+
+    def __str__(self) -> str:
+        ends = "it never runs out by itself" if self.left_s is None else f"it runs out in {self.left_s:.0f} s"
+        return (
+            f"the owner record of {self.root} cannot be read, so nobody can tell whether a run of it lives ({ends}). "
+            f"See that none does, then remove the key: redis-cli DEL '{self.record}'."
         )
 
 

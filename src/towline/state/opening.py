@@ -44,4 +44,5 @@ def open_store(
         from towline.state.memory import MemoryStore
 
         return MemoryStore(clock)
-    raise StateUnsupportedError(url.partition("://")[0], "this version has folders and memory: as state stores only")
+    known = ", ".join(f"{other}://" for other in others or ())
+    raise StateUnsupportedError(f"{scheme}:", f"state can lie in a folder, in memory:{known and f' or on {known}'}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from towline.errors.state import OwnershipLostError, PlanOwnedError
+from towline.errors.state import OwnershipLostError, OwnerUnreadableError, PlanOwnedError
 from towline.state.keys import JOURNAL_KEY, PLAN_KEY
 from towline.state.owner_file import epoch_floor
 from towline.state.redis_scripts import ACQUIRE, RELEASE, RENEW
@@ -194,6 +194,7 @@ async def take_ownership(
 
     Raises:
         PlanOwnedError: Somebody holds the plan.
+        OwnerUnreadableError: Who holds it cannot be read: it counts as living until its key is gone (STATE-08).
         OSError: The server cannot be asked.
     """
     record = msgspec.json.encode(
@@ -220,6 +221,8 @@ async def take_ownership(
             return ownership
         _, held, left_ms = reply
         holder = _read_holder(held)
+        if holder is None:
+            raise OwnerUnreadableError(name, keys.owner, left_ms / 1000 if left_ms >= 0 else None)
         is_renewed = seen is not None and (held != seen[0] or left_ms > seen[1])
         if is_renewed or holder.run_id != owner.run_id or left_ms < 0:
             raise PlanOwnedError(name, holder.id, holder.run_id, holder.host, holder.pid, holder.since)
@@ -227,9 +230,8 @@ async def take_ownership(
         await asyncio.sleep(_LOOK_S)
 
 
-def _read_holder(data: bytes) -> Holder:
+def _read_holder(data: bytes) -> Holder | None:
     try:
         return msgspec.json.decode(data, type=Holder)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Cannot tell who: it counts as living until its key is gone (STATE-08).
-        return Holder(id="an unknown owner", host="an unknown host", pid=0, run_id="", since="an unknown moment")
+        return None
