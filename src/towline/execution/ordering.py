@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from towline.planning.records import FINAL_STATES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -77,10 +79,13 @@ class Ordering:
         children: list[int] = []
         dependents = links.dependents
         for place in range(count - 1, start - 1, -1):
+            row = rows[place]
+            if row.state in FINAL_STATES:
+                continue  # kept from an earlier run: it neither starts nor lengthens what is ahead
             if place in parents:
                 children.append(place)
             else:
-                self._place(place, rows[place], dependents(place))
+                self._place(place, row, dependents(place))
         for place in children:
             self._place(place, rows[place], (parents[place],))
 

@@ -61,24 +61,27 @@ class Standing:
     def add(self, rows: Iterable[PlannedTask], selection: Container[int] | None = None) -> range:
         """Append planned tasks and link them; returns their places."""
         first = len(self.rows)
-        for place, row in enumerate(rows, first):
-            self.rows.append(row)
-            self.ids.append(row.id)
-            self.places[row.id] = place
+        self.rows.extend(rows)
+        self.ids.extend([row.id for row in self.rows[first:]])
         added = range(first, len(self.rows))
+        self.places.update(zip(self.ids[first:], added, strict=True))
         self.states.extend(bytes(len(added)))
         self.missing.extend([0] * len(added))
         self.links.value.extend([None] * len(added))
         states = self.states
+        linked: list[int] = []
         for place in added:
             row = self.rows[place]
             if row.state in FINAL_STATES:
                 self._recall(place, row)
+                if row.parent is None:
+                    continue
             elif selection is None or place in selection:
                 self.open += 1
                 states[place] = WAITING if not row.join else UNEXPANDED
                 self._has_joins = self._has_joins or row.join
-        for place in added:
+            linked.append(place)
+        for place in linked:
             row = self.rows[place]
             if row.parent is not None:
                 self.joins.adopt(self.places[row.parent], place)
@@ -130,8 +133,9 @@ class Standing:
         for place, state in enumerate(self.states):
             if state == UNEXPANDED:
                 self._begin_join(place, out)
-        for place in range(len(self.rows)):
-            self._enter(place, out)
+        for place, state in enumerate(self.states):
+            if state == WAITING:
+                self._enter(place, out)
         for place, state in enumerate(self.states):
             if state == EXPANDED:
                 self._check_join(place, out)

@@ -58,7 +58,7 @@ def checked_settings(declaring: Declaring, settings: Mapping[str, Any], *, expan
     Raises:
         DeclarationError: An unknown keyword, a value of the wrong type or range, or a contradiction.
     """
-    if not settings:
+    if not settings or (len(settings) == 1 and "name" in settings):
         return NO_SETTINGS
     fields: dict[str, Any] = {}
     wrong: list[DeclarationError] = []

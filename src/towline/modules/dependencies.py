@@ -13,7 +13,7 @@ from towline.modules.selectors import Selector
 from towline.modules.spec import ArtifactUse, Edge, ModuleRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from towline.modules.checking import Declaring
     from towline.modules.settings import ArtifactRequest
@@ -24,7 +24,7 @@ MarkedField = tuple[str, Marker, Any]
 
 
 def edges_of(
-    declaring: Declaring, marked: Iterable[MarkedField], settings: Mapping[str, Any], *, always_run: bool
+    declaring: Declaring, marked: Sequence[MarkedField], settings: Mapping[str, Any], *, always_run: bool
 ) -> tuple[Edge, ...]:
     """Make the edges of markers and ``after``, in the order in which they were written.
 
@@ -32,6 +32,8 @@ def edges_of(
         DeclarationError: ``after`` holds something else than modules and selectors, or an ``always_run``
             module asks for a result, which a failed dependency does not have (MOD-09).
     """
+    if not marked and "after" not in settings:
+        return ()
     edges = [_marked_edge(declaring, *one) for one in marked]
     if always_run:
         for edge in edges:

@@ -30,7 +30,8 @@ def required_modules(roots: Sequence[ModuleSpec]) -> tuple[list[ModuleSpec], lis
         other = found.get(name)
         if other is None:
             found[name] = spec
-            if _push_required(spec, waiting) or type(spec.result_type) is Unresolved:
+            is_open = spec.edges or spec.each is not None or spec.settings.consumes
+            if (is_open and _push_required(spec, waiting)) or type(spec.result_type) is Unresolved:
                 try:
                     found[name] = resolve_types(spec)
                 except DeclarationError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from towline.identity.digests import digest_of
-from towline.modules.spec import Edge
+from towline.modules.spec import NO_SETTINGS, Edge
 from towline.planning.typing_rules import type_name
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def own_head(spec: ModuleSpec, phase: str | None) -> bytes:
     retries, priority, tags or gates; items that ``each`` was given, but not those of a source; and not source text, so that a repaired body goes on at its cursor.
     """
     settings = spec.settings
+    if settings is NO_SETTINGS and spec.each is None and not spec.arguments:
+        return b"[%b,%b" % (_ENCODER.encode(spec.name), _plain_rest(phase, type_name(spec.result_type)))
     each = True if type(spec.each) is Edge else spec.each
     consumes = (
         [(use.module.name, use.artifact, use.into, use.same_key) for use in settings.consumes]
@@ -52,6 +55,13 @@ def own_head(spec: ModuleSpec, phase: str | None) -> bytes:
             each,
         )
     )
+
+
+@cache
+def _plain_rest(phase: str | None, result_type: str) -> bytes:
+    """Encode what follows the name in the head of a module without settings: in a large plan most share it."""
+    nothing = ((), NO_SETTINGS.version, phase, NO_SETTINGS.produces, (), result_type, None)
+    return canonical_json(nothing).removeprefix(b"[")
 
 
 def edges_part(depends_on: tuple[str, ...], edges: Mapping[str, EdgeUse] | None) -> bytes:

@@ -11,7 +11,7 @@ from towline.planning.live import apply
 from towline.planning.records import SCHEMA, ExpandRecord, JournalRecord, PlanDocument, PlannedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from towline.planning.live import LivePlan
 
@@ -19,6 +19,7 @@ PLAN_FILE, JOURNAL_FILE = "plan.json", "plan.journal"
 
 _DOCUMENT = msgspec.json.Decoder(PlanDocument)
 _RECORD: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+_RECORDS: msgspec.json.Decoder[list[JournalRecord]] = msgspec.json.Decoder(list[JournalRecord])
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -60,16 +61,28 @@ def replay(plan: LivePlan, records: Sequence[bytes], file: str = JOURNAL_FILE) -
     Raises:
         PlanCorruptError: A record cannot be read, is missing, or fits no task of the plan (PLAN-22).
     """
-    for data in records:
+    for record in _decoded(records, plan.document.applied_seq + 1, file):
         expected = plan.document.applied_seq + 1
-        try:
-            record = _RECORD.decode(data)
-        except _BROKEN as error:
-            raise PlanCorruptError(file, f"record {expected}: {_readable(error)}") from error
         if record.seq != expected:
             raise PlanCorruptError(file, f"record {record.seq} stands where {expected} was expected")
         _check_fits(plan, record, file)
         apply(plan, record)
+
+
+def _decoded(records: Sequence[bytes], first: int, file: str) -> Iterable[JournalRecord]:
+    """Decode all records in one call; only if one is broken, one by one, to name it."""
+    try:
+        return _RECORDS.decode(b"[%b]" % b",".join(records))
+    except _BROKEN:
+        return _decoded_singly(records, first, file)
+
+
+def _decoded_singly(records: Sequence[bytes], first: int, file: str) -> Iterator[JournalRecord]:
+    for number, data in enumerate(records, first):
+        try:
+            yield _RECORD.decode(data)
+        except _BROKEN as error:
+            raise PlanCorruptError(file, f"record {number}: {_readable(error)}") from error
 
 
 def decode_record(data: bytes) -> JournalRecord:

@@ -67,6 +67,8 @@ def unstored_and_needed(tasks: Sequence[PlannedTask], failed: FailedTasks = "def
 
     ``tasks``: the rows as found, those of the program in topological order, then children.
     """
+    if not any(task.unstored for task in tasks):
+        return frozenset()
     rows = {task.id: task for task in tasks}
     needed: set[str] = set()
     for task in reversed(tasks):
@@ -103,7 +105,7 @@ def carry_on(tasks: Sequence[PlannedTask], failed: FailedTasks = "default", miss
     for task in tasks:
         if task.parent is not None:
             children.setdefault(task.parent, []).append(task)
-        if not task.join:
+        if not task.join and (task.state != "succeeded" or task.id in missing):
             _carry(task, failed, missing, carried)
     touched: set[str] = set()
     for task in tasks:
@@ -127,7 +129,7 @@ def carry_on(tasks: Sequence[PlannedTask], failed: FailedTasks = "default", miss
 def _carry(task: PlannedTask, failed: FailedTasks, missing: Container[str], carried: Carried) -> None:
     """Apply the table to one task."""
     fate = fate_of(task, failed)
-    if _is_missing(task, missing):
+    if task.state == "succeeded":  # its result is missing
         _pend(task)
         task.result_digest = task.result_at = None
         carried.reset.append(task.id)
