@@ -326,9 +326,10 @@ def test_a_claim_is_durable_before_it_is_answered() -> None:
     journal: list[str] = []
     may_go = asyncio.Event()
 
-    async def record(lease: Lease) -> None:
+    async def record(lease: Lease) -> bool:
         await may_go.wait()
         journal.append(lease.task_id)
+        return True
 
     async def scenario(world: World) -> None:
         worker = await world.join("w")
@@ -354,8 +355,9 @@ def test_a_claim_is_durable_before_it_is_answered() -> None:
 def test_a_claim_that_is_cancelled_while_it_is_recorded_keeps_nothing() -> None:
     """Its lease was granted, but nobody ever saw it."""
 
-    async def never(_: Lease) -> None:
+    async def never(_: Lease) -> bool:
         await asyncio.Event().wait()
+        return True
 
     async def scenario(world: World) -> None:
         worker = await world.join("w")
@@ -367,6 +369,22 @@ def test_a_claim_that_is_cancelled_while_it_is_recorded_keeps_nothing() -> None:
         assert await world.held() == []
 
     in_world(scenario, record_claim=never)
+
+
+@clause("COORD-H27")
+def test_a_claim_that_cannot_be_recorded_is_taken_back() -> None:
+    """The disk of the master is full: its worker must not begin what no plan knows of, nor the run wait for its lease."""
+
+    async def refuse(_: Lease) -> bool:
+        return False
+
+    async def scenario(world: World) -> None:
+        worker = await world.join("w")
+        await world.master.enqueue([task("a")])
+        assert await worker.ask() == Closed("stopped")
+        assert await world.held() == []
+
+    in_world(scenario, record_claim=refuse)
 
 
 class SlowReader(PipeWire):

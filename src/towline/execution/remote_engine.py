@@ -22,6 +22,8 @@ class RemoteEngine(Engine):
         self._stop_asked = False
         self._moves: list[tuple[TaskRun, Literal["queued", "running"], int, str]] = []
         self._barriers: list[asyncio.Future[None]] = []
+        self._awaited: set[asyncio.Future[None]] = set()
+        """Barriers that somebody waits at, those of the turn that is being written too."""
 
     def moved(self, run: TaskRun, state: Literal["queued", "running"]) -> None:
         """Make a move of a task between queue and workers durable, then show it."""
@@ -29,12 +31,27 @@ class RemoteEngine(Engine):
         self._kick()
 
     async def make_durable(self) -> None:
-        """Return once all that was reported so far is in the journal; at once when the run has ended."""
+        """Return once all that was reported so far is in the journal; at once when the run has ended, or broken down."""
         if not self._complete.done():
             barrier: asyncio.Future[None] = self._loop.create_future()
             self._barriers.append(barrier)
+            self._awaited.add(barrier)
             self._kick()
-            await barrier
+            try:
+                await barrier
+            finally:
+                self._awaited.discard(barrier)
+
+    @property
+    def has_broken_down(self) -> bool:
+        """Whether the run ends by an error: nothing more becomes durable."""
+        return self._complete.done() and self._complete.exception() is not None
+
+    def _break_down(self, error: Exception) -> None:
+        super()._break_down(error)
+        for barrier in self._awaited:
+            if not barrier.done():
+                barrier.set_result(None)
 
     def _hear(self, turn: _Turn) -> None:
         barriers, self._barriers = self._barriers, []

@@ -41,7 +41,8 @@ def main() -> None:
         code = run_on_own_loop(_work(line))
     except TowlineError as error:
         code = error.exit_code
-        _say(f"{type(error).__name__}: {error}")
+        if not line.has_ended:  # else the master has sent this worker home, or is dead: nobody has lost anything here
+            _say(f"{type(error).__name__}: {error}")
     _leave(code)
 
 
@@ -89,6 +90,8 @@ class _MasterLine:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
+        self.has_ended = False
+        """The master has closed it, or died."""
 
     def first(self) -> bytes:
         """Read the first line."""
@@ -106,6 +109,7 @@ class _MasterLine:
         def wait_for_end() -> None:
             while os.read(self._descriptor, 1024):
                 pass
+            self.has_ended = True
             try:
                 loop.call_soon_threadsafe(gone)
             except RuntimeError:

@@ -13,7 +13,7 @@ from towline.coordination.signals import Signal
 from towline.distributed.child_start import SECRETS_VARIABLE, TOKEN_VARIABLE, ChildStart
 from towline.distributed.embedded import EmbeddedWorkers
 from towline.errors.configuration import ConfigurationError
-from towline.errors.coordination import CoordinationError
+from towline.errors.coordination import CoordinationError, CoordinatorClosedError
 from towline.errors.declaration import TargetLoadError
 from towline.execution.options import default_parallelism, node_cores
 from towline.pipeline.assignments import Assignments
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from towline.coordination.memory import MemoryCoordinators
     from towline.coordination.records import Assignment, Lease
     from towline.execution.options import Options
+    from towline.execution.remote_engine import RemoteEngine
     from towline.execution.run_request import RunRequest
     from towline.execution.taskrun import TaskRun
     from towline.modules.target import TargetRef
@@ -141,15 +142,17 @@ class EmbeddedSession(MasterSession):
         self._workers.begin_end()
         await super()._end()
 
-    async def _record_claim(self, lease: Lease) -> None:
-        """Have a claim in the plan's journal before its worker hears of it (COORD-H27).
+    async def _record_claim(self, lease: Lease) -> bool:
+        """Have a claim in the plan's journal before its worker hears of it; says whether it is there (COORD-H27).
 
         A master that comes after a crash then never gives the same epoch again, nor an at-most-once task a second time.
         """
+        engine = cast("RemoteEngine", self.engine)
         sent = self._master.dispatch.sent.get(lease.task_id)
         if sent is not None:
             self._master.dispatch.claimed(sent, lease.worker_id, lease.epoch)
-            await self.engine.make_durable()  # type: ignore[attr-defined]
+            await engine.make_durable()
+        return not engine.has_broken_down
 
     # ------------------------------------------------------------------ the processes
 
@@ -175,6 +178,8 @@ class EmbeddedSession(MasterSession):
         await self._is_open.wait()
         try:
             await self._master.coordinator.expel(worker_id)
+        except CoordinatorClosedError:
+            return  # the run has ended: nobody is waited for any more
         except CoordinationError as error:
             self.warn(f"what {worker_id} held is waited for: {error}")
 

@@ -71,6 +71,8 @@ class WorkerNode:
         self._leases[lease.task_id] = (lease, ended)
         starting = self._loop.create_task(self._prepare(lease), name=f"towline-prepare-{lease.task_id}")
         self._starting[lease.task_id] = starting
+        # Told by the end of the asyncio task: one that is cancelled before its first turn never enters its body.
+        starting.add_done_callback(lambda task: self._stopped_unstarted(lease) if task.cancelled() else None)
 
     def stop(self, lease: Lease, code: str) -> None:
         """Cancel a task, in its preparation or in its run."""
@@ -89,9 +91,6 @@ class WorkerNode:
         try:
             run = await self._make_run(lease)
             await self._rights.take(run.row.module)
-        except asyncio.CancelledError:
-            self._end_unstarted(lease, "cancelled", self._stops.pop(lease.task_id, "stopped"), None)
-            return
         except Exception as error:  # noqa: BLE001 - whatever keeps a task from starting is its published failure (DIST-20)
             is_unknown = isinstance(error, UnknownTaskError) and error.task_id == lease.task_id
             self._end_unstarted(lease, "failed", "unregistered_module" if is_unknown else "error", error)
@@ -100,6 +99,10 @@ class WorkerNode:
             self._starting.pop(lease.task_id, None)
         self._node.runs[lease.task_id] = run
         self._runner.start(run, self._loop)
+
+    def _stopped_unstarted(self, lease: Lease) -> None:
+        self._starting.pop(lease.task_id, None)
+        self._end_unstarted(lease, "cancelled", self._stops.pop(lease.task_id, "stopped"), None)
 
     async def _make_run(self, lease: Lease) -> TaskRun:
         assignment = lease.assignment

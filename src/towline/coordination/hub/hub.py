@@ -32,7 +32,7 @@ from towline.coordination.hub.messages import (
 )
 from towline.coordination.hub.presence import Presence
 from towline.coordination.memory import TICK_S, MemoryLink
-from towline.coordination.records import Lease, LeaseRef
+from towline.coordination.records import Closed, Lease, LeaseRef, SessionRef
 from towline.errors.coordination import CoordinationError
 from towline.errors.hub import HubRefusedError
 
@@ -57,7 +57,8 @@ class Hub:
 
     Args:
         token: What each greeting must carry; ``None`` where the transport has checked it.
-        record_claim: Returns once a claim is durable; its answer waits for that (COORD-H27).
+        record_claim: Returns once a claim is durable; its answer waits for that (COORD-H27). False: it cannot be made
+            durable any more. The lease is taken back then, and its worker told to stop.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Hub:
         *,
         token: str | None,
         poll_s: float = 2.0,
-        record_claim: Callable[[Lease], Awaitable[None]] | None = None,
+        record_claim: Callable[[Lease], Awaitable[bool]] | None = None,
         presence: Presence | None = None,
     ) -> None:
         self.run, self.run_id, self.poll_s = run, run_id, poll_s
@@ -253,6 +254,7 @@ class _Connection:
         return LeaseRef(task_id=last.task_id, epoch=last.epoch, worker_id=session.registration.worker_id)
 
     async def _recorded(self, reply: Any) -> Any:
-        if isinstance(reply, Lease) and self._hub.record_claim is not None:
-            await self._hub.record_claim(reply)
-        return reply
+        if not isinstance(reply, Lease) or self._hub.record_claim is None or await self._hub.record_claim(reply):
+            return reply
+        await self.coordinator.release(SessionRef(reply.worker_id, reply.session), reply.ref, started=False)
+        return Closed("stopped")
