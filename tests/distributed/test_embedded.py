@@ -279,5 +279,6 @@ def test_a_worker_is_started_again_three_times() -> None:
     restarts = Restarts()
     assert [restarts.pause_s("instance-1") for _ in range(5)] == [0.5, 1.0, 2.0, None, None]
     assert restarts.pause_s("instance-2") == 0.5
+    assert restarts.pause_s("instance-1", had_task=True) == 0.5, "that death is the task's"
     many = Restarts(limit=6)
     assert [many.pause_s("w") for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]

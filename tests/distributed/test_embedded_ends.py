@@ -87,3 +87,66 @@ def test_workers_that_leave_late_are_not_spoken_of(machine: Machine, number: sig
     assert code == (1 if number is None else 128 + number), shown
     assert "waited for" not in shown
     assert "MasterLostError" not in shown
+
+
+POISON = """
+import os
+from towline import Pipeline, SyncContext, module
+
+def say(text):
+    open("starts.txt", "a").write(f"{text} {os.getpid()}\\n")
+
+@module
+def p1(ctx: SyncContext) -> None:
+    say("p1")
+    os.kill(os.getpid(), 9)
+
+@module
+def p2(ctx: SyncContext) -> None:
+    say("p2")
+    os.kill(os.getpid(), 9)
+
+@module
+def sound(ctx: SyncContext) -> int:
+    say("sound")
+    return 1
+
+pipeline = Pipeline("poison", [p1, p2, sound])
+
+if __name__ == "__main__":
+    if os.environ.get("ONE_LIFE"):
+        from towline.distributed.restarts import Restarts
+        Restarts.pause_s = lambda self, worker_id, had_task=False: None
+    pipeline.main()
+"""
+
+
+@clause("DIST-12", "COORD-C44")
+def test_bodies_that_kill_their_process_fail_alone(machine: Machine) -> None:
+    """A crash in a C extension must cost its own task, not the worker of all others, and never the master."""
+    program = machine.write("poison.py", POISON)
+    process = machine.start(program, "--workers", "1", "--parallel", "1", "--keep-going")
+    code, shown = machine.end_of(process)
+    assert code == 1, shown
+    starts = [mark[0] for mark in machine.marks()]
+    assert (starts.count("p1"), starts.count("p2"), starts.count("sound")) == (4, 4, 1)
+    assert str(process.pid) not in {mark[1] for mark in machine.marks()}
+    assert "no worker process is left" not in shown
+    assert "embedded-worker" not in shown
+    assert "no worker can run" not in shown, "while a restart is pending, nothing is missing"
+    report = machine.report("poison")
+    assert {task["id"]: task["attempts"] for task in report["tasks"]} == {"p1": 4, "p2": 4, "sound": 1}
+    assert {failure["attempt"] for failure in report["failures"]} == {4}
+
+
+@clause("DIST-12")
+def test_a_task_that_a_worker_died_over_is_not_tried_in_the_master(machine: Machine) -> None:
+    """The master's own process is the last one: what has ended a worker would end the run, and its record."""
+    program = machine.write("poison.py", POISON)
+    process = machine.start(
+        program, "--workers", "1", "--parallel", "1", "--keep-going", "--module", "p1", ONE_LIFE="1"
+    )
+    code, shown = machine.end_of(process)
+    assert code == 1, shown
+    assert len(machine.marks()) == 1
+    assert "p1 was running on instance-1 when that process died" in shown

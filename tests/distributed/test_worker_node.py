@@ -38,7 +38,9 @@ async def test_a_task_that_is_stopped_as_it_comes_has_an_end() -> None:
         _starting={},
         _stops={},
     )
-    lease = Lease(task_id="a", epoch=1, worker_id="w", session="s", assignment=task("a"))
+    lease = Lease(
+        task_id="a", epoch=1, worker_id="w", session="s", assignment=task("a"), claimed_at="", expires_in_ms=1_000
+    )
     ended: list[OutcomeRecord] = []
 
     node.start(lease, ended.append)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from towline.clock.clock import moment
 from towline.coordination.records import OutcomeRecord
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LossCode: TypeAlias = Literal["lease_lost", "requeue_limit"]
+LOSS_CODES: Final = frozenset(get_args(LossCode))
 
 _TEXTS: dict[LossCode, str] = {
     "lease_lost": "may have run at most once and its lease was lost",

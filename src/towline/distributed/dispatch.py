@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import msgspec
+
 from towline.coordination.ledger.queue import fits
+from towline.coordination.losses import LOSS_CODES
 from towline.coordination.signals import Signal
 from towline.distributed.outcomes import outcome_of_record, payload_of
 from towline.errors.coordination import TaskUnroutableError
@@ -46,14 +49,18 @@ class DispatchHost(Protocol):
 
 
 class Sent:
-    """A task on its way: its engine's side, when it was first without a route, by when its worker must be done."""
+    """A task on its way: its engine's side, when it was first without a route, by when its worker must be done.
 
-    __slots__ = ("assignment", "backstop_at", "holder", "run", "stop", "unrouted_since")
+    ``lost_by``: the workers that had it and are gone, in order.
+    """
+
+    __slots__ = ("assignment", "backstop_at", "holder", "lost_by", "run", "stop", "unrouted_since")
 
     def __init__(self, run: TaskRun, assignment: Assignment) -> None:
         self.run, self.assignment = run, assignment
         self.stop: str | None = None
         self.holder: tuple[str, int] | None = None
+        self.lost_by: list[str] = []
         self.unrouted_since: float | None = None
         self.backstop_at: float | None = None
 
@@ -83,6 +90,10 @@ class Dispatch:
         self.to_withdraw: list[Sent] = []
         self.to_signal: Signal = Signal.RUNNING
         self.workers: dict[str, WorkerRegistration] = {}
+        self.coming: set[str] = set()
+        """Workers that are being started again: what waits for them is not without a route."""
+        self.internal: frozenset[str] = frozenset()
+        """Capabilities that no module asks for: they steer the claims, and are not spoken of."""
         self.requeue_count = 0
         """How often a task of this run came back from a worker, lost or released (REP-02)."""
 
@@ -151,8 +162,9 @@ class Dispatch:
             if routes[requires]:
                 sent.unrouted_since = None
             elif sent.unrouted_since is None:
-                sent.unrouted_since = now
-                found.append(sent)
+                if not self.coming:
+                    sent.unrouted_since = now
+                    found.append(sent)
             elif now - sent.unrouted_since >= limit_s:
                 overdue.append(sent)
         return found, overdue
@@ -171,9 +183,11 @@ class Dispatch:
 
     def unroutable(self, assignment: Assignment) -> TaskUnroutableError:
         """Say what a task needs, and what the workers have that were seen."""
-        required = " and ".join("|".join(clause) for clause in assignment.requires) or "any worker"
+        asked = [clause for clause in assignment.requires if not self.internal.issuperset(clause)]
+        required = " and ".join("|".join(clause) for clause in asked) or "any worker"
         seen = tuple(
-            f"{worker.worker_id} ({', '.join(worker.capabilities) or 'none'})" for worker in self.workers.values()
+            f"{worker.worker_id} ({', '.join(one for one in worker.capabilities if one not in self.internal) or 'none'})"
+            for worker in self.workers.values()
         )
         return TaskUnroutableError(assignment.task_id, required, seen)
 
@@ -185,6 +199,8 @@ class Dispatch:
         for entry in entries:
             if entry.kind in ("registered", "worker_gone"):
                 workers_changed = True
+                if entry.kind == "registered":
+                    self.coming.discard(entry.worker_id or "")
             sent = self.sent.get(entry.task_id or "")
             if sent is None:
                 continue
@@ -192,6 +208,8 @@ class Dispatch:
                 self.claimed(sent, entry.worker_id or "", entry.epoch or 0)
             elif entry.kind in ("requeued", "released"):
                 self.requeue_count += 1
+                if entry.kind == "requeued":
+                    sent.lost_by.append(entry.worker_id or "")
                 self._came_back(sent, entry.epoch or 0)
             elif entry.kind == "finished" and entry.outcome is not None:
                 self.finished(sent, entry.outcome)
@@ -230,6 +248,8 @@ class Dispatch:
         del self.sent[run.row.id]
         codec = run.kind.codec
         run.payload = payload_of(record)
+        if record.reason in LOSS_CODES and not record.attempts:  # nobody was left who could count: each loss was one
+            record = msgspec.structs.replace(record, attempts=run.first_attempt + len(sent.lost_by) + 1)
         run.tries = max(1, record.attempts - run.first_attempt)
         run.attempt.worker_id, run.attempt.epoch = record.worker_id, record.epoch
         run.artifacts = record.artifacts

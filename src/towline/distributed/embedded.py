@@ -41,12 +41,16 @@ _BOOT: Final = "import sys; sys.path.append(sys.argv.pop(1)); from towline.pipel
 class EmbeddedHost(Protocol):
     """Who is told what becomes of the processes."""
 
-    async def worker_died(self, worker_id: str) -> None:
-        """Its process is gone: what it held is to go to others at once (COORD-C11)."""
+    async def worker_died(self, worker_id: str) -> bool:
+        """Its process is gone: what it held is to go to others at once (COORD-C11); says whether that was anything."""
         ...
 
     def worker_said(self, worker_id: str, line: str) -> None:
         """It wrote a line to its standard output or error that belongs to no task."""
+        ...
+
+    def is_not_started_again(self, worker_id: str) -> None:
+        """It has died too often."""
         ...
 
     async def nobody_left(self) -> None:
@@ -101,15 +105,16 @@ class EmbeddedWorkers:
                     return
                 how = f"process {child.pid}: {exit_words(code)}"
             self.has_lost_one.set()
-            await self._host.worker_died(name)
+            had_task = await self._host.worker_died(name)
             if self._is_ending:
                 return
-            pause_s = self._restarts.pause_s(name)
+            pause_s = self._restarts.pause_s(name, had_task=had_task)
             again = "it is not started again" if pause_s is None else f"it is started again in {pause_s:g} s"
             self._host.warn(f"worker {name} died, {how}; {again}{child.last_words()}")
             if pause_s is None:
                 break
             await asyncio.sleep(pause_s)
+        self._host.is_not_started_again(name)
         self._left.discard(name)
         if not self._left and not self._is_ending:
             await self._host.nobody_left()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         TooFewWorkersError,
         TooManyRequirementsError,
         WorkerIdTakenError,
+        WorkerLostError,
     )
     from towline.errors.cursors import (
         CursorCorruptError,
@@ -139,7 +140,7 @@ _HOMES = {
         "BackendContractError CoordinationError CoordinatorAccessError CoordinatorClosedError CoordinatorLostError LeaseLostError "
         "MasterAliveError MasterLostError MasterReplacedError ProgramMismatchError RecordRefusedError "
         "RunIdUsedError RunUnknownError SessionEndedError SessionReplacedError TaskUnroutableError "
-        "TooFewWorkersError TooManyRequirementsError WorkerIdTakenError"
+        "TooFewWorkersError TooManyRequirementsError WorkerIdTakenError WorkerLostError"
     ),
     "cursors": (
         "CursorCorruptError CursorOrderError CursorStageError IdMapConflictError QueryChangedError "
@@ -281,6 +282,7 @@ __all__ = [
     "VersionConflictError",
     "VirtualDeadlockError",
     "WorkerIdTakenError",
+    "WorkerLostError",
 ]
 
 if not TYPE_CHECKING:

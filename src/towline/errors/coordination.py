@@ -187,6 +187,23 @@ class CoordinatorClosedError(CoordinationError):
         return f"{self.operation}: this coordinator is closed. Close it after its last use."
 
 
+class WorkerLostError(CoordinationError):
+    """A worker process died over a task, and only the master's own process is left to try it in (DIST-12)."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, task_id: str, workers: tuple[str, ...]) -> None:
+        TowlineError.__init__(self, task_id, workers)
+        self.task_id, self.workers = task_id, workers
+
+    def __str__(self) -> str:
+        return (
+            f"{self.task_id} was running on {', '.join(self.workers)} when that process died, and no worker process is "
+            "left. It is not tried in the master's process, which it could end too. Look at what ended the worker, "
+            "then resume the run."
+        )
+
+
 class TaskUnroutableError(CoordinationError):
     """No worker can run a task (DIST-28). ``workers``: id with capabilities, as text."""
 

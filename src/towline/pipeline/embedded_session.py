@@ -13,7 +13,7 @@ from towline.coordination.signals import Signal
 from towline.distributed.child_start import SECRETS_VARIABLE, TOKEN_VARIABLE, ChildStart
 from towline.distributed.embedded import EmbeddedWorkers
 from towline.errors.configuration import ConfigurationError
-from towline.errors.coordination import CoordinationError, CoordinatorClosedError
+from towline.errors.coordination import CoordinationError, CoordinatorClosedError, WorkerLostError
 from towline.errors.declaration import TargetLoadError
 from towline.execution.options import default_parallelism, node_cores
 from towline.pipeline.assignments import Assignments
@@ -91,6 +91,8 @@ class EmbeddedSession(MasterSession):
         self._listener = LoopbackListener(hub)
         self._port = 0
         self._is_ending = False
+        self._died_over: dict[str, str] = {}
+        """Tasks that a worker had when it died, by id, with the last such worker."""
         self._is_open = asyncio.Event()
         """Set once the run can be joined; a process may have died before."""
         secrets = {TOKEN_VARIABLE: token, SECRETS_VARIABLE: msgspec.json.encode(own_secrets(facts.params)).decode()}
@@ -110,6 +112,7 @@ class EmbeddedSession(MasterSession):
 
     async def _start_pools(self) -> None:
         """Work here on nothing but what asks for the master (DIST-11)."""
+        self._master.dispatch.internal = frozenset({EMBEDDED_CAPABILITY})
         wanted = [spec.settings.requires or () for spec in self.built.specs.values()]
         if any(MASTER_CAPABILITY in clause for clauses in wanted for clause in clauses):
             await self._add_pool(self._pool_id(), max(1, own_slots(self.request)))
@@ -173,15 +176,24 @@ class EmbeddedSession(MasterSession):
             capabilities=(*request.capabilities, EMBEDDED_CAPABILITY),
         )
 
-    async def worker_died(self, worker_id: str) -> None:
-        """Give what it held to others at once (DIST-12)."""
+    async def worker_died(self, worker_id: str) -> bool:
+        """Give what it held to others at once; says whether it held anything (DIST-12)."""
         await self._is_open.wait()
+        dispatch = self._master.dispatch
+        held = [sent.run.row.id for sent in dispatch.sent.values() if sent.holder and sent.holder[0] == worker_id]
+        dispatch.coming.add(worker_id)
+        self._died_over.update((task_id, worker_id) for task_id in held)
         try:
             await self._master.coordinator.expel(worker_id)
         except CoordinatorClosedError:
-            return  # the run has ended: nobody is waited for any more
+            pass  # the run has ended: nobody is waited for any more
         except CoordinationError as error:
             self.warn(f"what {worker_id} held is waited for: {error}")
+        return bool(held)
+
+    def is_not_started_again(self, worker_id: str) -> None:
+        """Wait no more for it."""
+        self._master.dispatch.coming.discard(worker_id)
 
     def worker_said(self, worker_id: str, line: str) -> None:
         """Show what a process wrote beside its tasks."""
@@ -198,7 +210,17 @@ class EmbeddedSession(MasterSession):
         if self._lost or self._is_ending:
             return
         self.warn("no worker process is left: the rest of the run is done in the master's process")
+        await self._fail_what_was_died_over()
         await self._add_pool(f"{self._pool_id()}-all", max(1, own_slots(self.request)), EMBEDDED_CAPABILITY)
+
+    async def _fail_what_was_died_over(self) -> None:
+        """End the tasks that took a worker with them: they could take the master too."""
+        dispatch = self._master.dispatch
+        removed = await self._master.coordinator.withdraw(sorted(self._died_over))
+        for task_id in removed:
+            sent = dispatch.sent.get(task_id)
+            if sent is not None:
+                dispatch.fail(sent, WorkerLostError(task_id, (self._died_over[task_id],)), "requeue_limit")
 
 
 def _differences(options: Options, own: Options) -> dict[str, Any]:
