@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import pack_command
 from redis.exceptions import (
+    AuthenticationError,
     BusyLoadingError,
     ConnectionError,
     ReadOnlyError,
@@ -18,6 +19,8 @@ from redis.exceptions import (
     TimeoutError,
     TryAgainError,
 )
+
+from towline.access.outages import outages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -68,11 +71,14 @@ class Connections:
                 self._idle.append(connection)
                 raise
             except BaseException as error:
+                self._note_silence(error)
                 await self._drop(connection)
                 if isinstance(error, ConnectionError):
                     await self._drop_idle()  # the others died with the same server
                 raise
             self._idle.append(connection)
+            if outages.are_known:
+                outages.answered(self._server.shown, asyncio.get_running_loop().time())
             return reply
 
     async def _connect(self) -> Any:
@@ -84,10 +90,16 @@ class Connections:
                 await connection.connect()
                 if self._greet is not None:
                     await self._greet(connection)
-        except BaseException:
+        except BaseException as error:
+            self._note_silence(error)
             await self._drop(connection)
             raise
         return connection
+
+    def _note_silence(self, error: BaseException) -> None:
+        if isinstance(error, PASSING) and not isinstance(error, AuthenticationError):
+            cause = self._server.masked(f"{type(error).__name__}: {error}")
+            outages.failed(self._server.shown, asyncio.get_running_loop().time(), cause)
 
     async def _drop(self, connection: Any) -> None:
         self._open.discard(connection)

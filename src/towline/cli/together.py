@@ -99,8 +99,23 @@ def work(pipeline: SeenPipeline, request: RunRequest) -> int:
     """Work for one run until it has no more, or for all runs of the program (DIST-09); returns the exit code."""
     from towline.execution.own_loop import run_on_own_loop
 
+    _show_warnings()
     if request.run_id is None:
         say(f"worker for every run of {pipeline.name}; ends on a signal")
         return run_on_own_loop(pipeline.work_for_all(request))
     say(f"worker for run {request.run_id}")
     return run_on_own_loop(pipeline.work_for(request, request.run_id))
+
+
+def _show_warnings() -> None:
+    """Write what the library warns of to standard error: a worker has no view that would show it.
+
+    Nobody else would: a run listens at the root logger, which keeps Python from writing what no handler takes.
+    """
+    import logging
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(f"warning: {record.getMessage()}")
+
+    logging.getLogger("towline").addHandler(Shown(logging.WARNING))

@@ -350,6 +350,12 @@ class Worker:
         """Stop everything: this session is over, or nobody can be reached any more."""
         self._fail(error)
 
+    def break_off(self, error: CoordinationError) -> None:
+        """Stop everything, and wait for no answer: what is being published concerns nobody any more."""
+        self._fail(error)
+        for task in self._publishing:
+            task.cancel()
+
     def _fail(self, error: CoordinationError) -> None:
         if self._fatal is None and self._closed is None:
             self._fatal = error

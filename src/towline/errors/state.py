@@ -100,7 +100,7 @@ class OwnershipLostError(StateError):
     def __str__(self) -> str:
         now = f"owner epoch {self.current_epoch} has it now" if self.current_epoch else "nobody is known to have it now"
         advice = (
-            "put it back and resume the run, or start it anew"
+            "repair that and resume the run, or start it anew"
             if self.cause
             else "resume the run when that owner is gone"
         )

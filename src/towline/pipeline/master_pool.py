@@ -78,7 +78,7 @@ class MasterPool:
 
     async def break_off(self, error: Exception) -> None:
         """End what runs here and publish none of it; a body that will not end is left to the end of the process."""
-        self._part.worker.replaced(error if isinstance(error, CoordinationError) else CoordinationError(str(error)))
+        self._part.worker.break_off(error if isinstance(error, CoordinationError) else CoordinationError(str(error)))
         await asyncio.wait([self._working], timeout=self._drain_timeout_s)
         self._working.cancel()
         await asyncio.gather(self._working, return_exceptions=True)

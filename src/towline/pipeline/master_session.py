@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import random
@@ -74,6 +75,9 @@ class MasterSession(Session):
         limits = limits_of(self.request.options)
         pools = limits.pools | dict.fromkeys(node_pools_of(self.request.options), NO_BOUND)
         return msgspec.structs.replace(limits, parallelism=NO_BOUND, cores=NO_BOUND, pools=pools)
+
+    def _outage_limit_s(self) -> float:
+        return min(float(getattr(self.opened.ownership, "lease_s", math.inf)), self.distributed.master_timeout_s)
 
     def _hear_bodies(self) -> None:
         """What bodies print goes to their worker, that of this process included."""

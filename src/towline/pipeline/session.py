@@ -25,9 +25,10 @@ from towline.pipeline.run_node import RunNode
 from towline.pipeline.signals import refuse_other_thread
 from towline.planning.plan import shown_plan
 from towline.planning.records import RunRecord
+from towline.state.store import RETRY_LIMIT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from towline.execution.limits import RunLimits
     from towline.execution.observers import Observer
@@ -150,6 +151,7 @@ class Session:
         self._announce()
         await self.folder.flush()  # whoever comes after a crash finds the plan in the log
         self._hear_bodies()
+        stop_hearing = self._hear_outages()
         try:
             self.early_end.listen()
             beside = [self._loop.create_task(work) for work in (self._keep_artifacts(), self._watch_ownership())]
@@ -161,6 +163,7 @@ class Session:
             await self._see_trees_gone()  # while signals are heard: a second one shortens this too
         finally:
             self.early_end.stop()
+            stop_hearing()
             self.node.output.uninstall()
         self.node.output.drain()
         return status
@@ -168,6 +171,18 @@ class Session:
     def _hear_bodies(self) -> None:
         """Listen to what bodies in this process print and log."""
         self.node.output.install(streams=self.request.options.capture == "auto")
+
+    def _hear_outages(self) -> Callable[[], None]:
+        """Warn of servers that do not answer while the run waits for them; returns what ends that."""
+        if "towline.access.outages" not in sys.modules:  # whoever connects to a server has loaded it
+            return lambda: None
+        from towline.pipeline.outages import tell_outages
+
+        return tell_outages(self.warn, self._outage_limit_s())
+
+    def _outage_limit_s(self) -> float:
+        """How long a silent server is waited for: the lease on the state, where that is on one, is over first."""
+        return float(getattr(self.opened.ownership, "lease_s", RETRY_LIMIT_S))
 
     async def _drive(self) -> str:
         driving = self._loop.create_task(self.engine.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from towline.errors.coordination import CoordinationError, MasterLostError, Prog
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.pipeline.mismatch import with_differences
+from towline.pipeline.outages import tell_outages
 from towline.pipeline.run_node import NodeFacts
 from towline.pipeline.run_params import params_of_run
 from towline.pipeline.signals import Signals
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from towline.modules.target import TargetRef
     from towline.pipeline.program import Program
     from towline.state.store import StateStore
+
+_log = logging.getLogger("towline.worker")
 
 RUN_LOOK_S = 1.0
 
@@ -143,12 +147,14 @@ class WorkerRun:
         signals = Signals(asyncio.get_running_loop(), self._on_signal, self._on_second, SystemExitDoor())
         if request.by_main:
             signals.install()
+        stop_hearing = tell_outages(_log.warning, options.master_timeout_s)
         part.start()
         watching = asyncio.create_task(self._watch_master(coordinator), name="towline-master-watch")
         try:
             await part.worker.run()
             await part.say_goodbye()
         finally:
+            stop_hearing()
             watching.cancel()
             await asyncio.wait([watching])
             await part.stop_beating()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RENEWALS_PER_LEASE: Final = 6
 """With the worker timeout of 30 s: each 5 s, as heartbeats are."""
 
+DATA_LOSS: Final = "the server has lost the state that it had: it was restarted, or restored, without its data"
+
 _HEAD_BYTES: Final = 4096
 _LOOK_S: Final = 0.25
 
@@ -55,6 +57,8 @@ class RedisOwnership:
         self._lost = asyncio.Event()
         self._loss: OwnershipLostError | None = None
         self._until = clock.monotonic() + lease_s
+        self._silent_server = ""
+        """Set while renewals are not answered."""
         self._thread: _Renewals | None = None
 
     def start(self, calls: RedisCalls) -> None:
@@ -65,7 +69,7 @@ class RedisOwnership:
     def check(self) -> None:
         """Raise ``OwnershipLostError`` when it was released, taken over, or not renewed for a whole lease."""
         if self._loss is None and self._clock.monotonic() >= self._until:
-            self.lose(0)
+            self.lose(0, self._why_it_ran_out())
         if self._loss is not None:
             raise OwnershipLostError(*self._loss.args)
 
@@ -90,11 +94,22 @@ class RedisOwnership:
     def renewed(self, asked_at: float) -> None:
         """Count a renewal from the moment at which it was asked for. Any thread."""
         self._until = max(self._until, asked_at + self.lease_s)
+        self._silent_server = ""
 
-    def lose(self, current_epoch: int) -> None:
+    def silent(self, server: str) -> None:
+        """Note that a renewal got no answer. Any thread."""
+        self._silent_server = server
+
+    def _why_it_ran_out(self) -> str:
+        silent_s = self.lease_s - self.time_left_s()
+        if self._silent_server:
+            return f"no answer from {self._silent_server} for {silent_s:.0f} s"
+        return f"it was not renewed for {silent_s:.0f} s, for this process stood still"
+
+    def lose(self, current_epoch: int, cause: str = "") -> None:
         """It is over; the first reason stands. Any thread."""
         if self._loss is None:
-            self._loss = OwnershipLostError(self._name, self.epoch, current_epoch)
+            self._loss = OwnershipLostError(self._name, self.epoch, current_epoch, cause)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._lost.set)
 
@@ -112,7 +127,8 @@ class RedisOwnership:
             (self._record, self.epoch, round(self.lease_s * 1000), self._life_ms),
         )
         if reply[0] == b"owner":
-            self.lose(int(reply[1]))
+            current = int(reply[1])
+            self.lose(current, DATA_LOSS if current < self.epoch else "")
             self.check()
         self.renewed(asked_at)
 
@@ -148,11 +164,7 @@ class _Renewals:
         try:
             while not await self._stopped_within(self._interval_s):
                 try:
-                    await ownership.renew_once(self._calls)
-                except OSError:
-                    if ownership.time_left_s() <= 0:
-                        ownership.lose(0)  # whoever waits for the loss hears of it now, not at the next write
-                        return
+                    await self._renew()
                 except OwnershipLostError:
                     return
             try:
@@ -161,6 +173,14 @@ class _Renewals:
                 return  # the key runs out by itself
         finally:
             await self._calls.close()
+
+    async def _renew(self) -> None:
+        ownership = self._ownership
+        try:
+            await ownership.renew_once(self._calls)
+        except OSError:
+            ownership.silent(self._calls.server.shown)
+        ownership.check()  # whoever waits for the loss hears of it now, not at the next write
 
     async def _stopped_within(self, limit_s: float) -> bool:
         from anyio import move_on_after

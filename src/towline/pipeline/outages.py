@@ -1,0 +1,28 @@
+"""What an operator is told while a server does not answer (STATE-07, COORD-R20)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from towline.access.outages import outages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def tell_outages(tell: Callable[[str], None], limit_s: float) -> Callable[[], None]:
+    """Tell of servers that are silent, once when it begins and once when it is over; returns what ends that.
+
+    ``tell`` is called in any thread. ``limit_s``: how long the run waits for a server before it ends.
+    """
+
+    def heard(server: str, silent_s: float, cause: str) -> None:
+        if cause:
+            tell(
+                f"no answer from {server} for {silent_s:.0f} s ({cause}). It is waited for until that has lasted "
+                f"{limit_s:g} s; then the run ends, and can be resumed"
+            )
+        else:
+            tell(f"{server} answers again, after {silent_s:.0f} s")
+
+    return outages.hear(heard)

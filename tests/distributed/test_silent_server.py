@@ -1,0 +1,98 @@
+"""A server that goes away and stays away: what the operator hears meanwhile, and in the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.shell import Shell, ended, wait_for_file
+from towline.access.outages import Outages
+from towline.testing import clause
+from towline.testing.redis_server import RedisTestServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LEASE_S, MASTER_TIMEOUT_S = 3.0, 6.0
+
+PROGRAM = f"""
+import asyncio
+from pathlib import Path
+from towline import Context, Options, Pipeline, module
+
+@module(matrix={{"n": [1, 2, 3, 4]}})
+async def walk(ctx: Context) -> None:
+    cursor = await ctx.cursor(key=int)
+    async for item in cursor.items(range(2000)):
+        Path(f"walking-{{ctx.matrix['n']}}").touch()
+        await asyncio.sleep(0.05)
+
+pipeline = Pipeline(
+    "iso", [walk], options=Options(worker_timeout_s={LEASE_S}, master_timeout_s={MASTER_TIMEOUT_S}, parallelism=2)
+)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[RedisTestServer]:
+    with RedisTestServer(persistent=True) as running:
+        yield running
+
+
+@clause("STATE-07", "STATE-10", "COORD-R20")
+@pytest.mark.parametrize("comes_back_empty", [False, True])
+def test_a_server_that_stays_away_is_named(server: RedisTestServer, tmp_path: Path, comes_back_empty: bool) -> None:
+    """Nobody took the plan away: the operator is to look after the server, not for another owner."""
+    shell = Shell(tmp_path)
+    shell.write("iso.py", PROGRAM)
+    flags = ("iso.py", "--coordinator", server.url, "--run-id", "a7")
+    master = shell.start("run", *flags)
+    worker = shell.start("worker", *flags)
+    for n in (1, 2, 3, 4):
+        wait_for_file(tmp_path / f"walking-{n}")
+
+    server.stop(kill=True)
+    gone_at = time.monotonic()
+    if comes_back_empty:
+        server.clear()
+        server.start()
+    of_master = ended(master)
+    took_s = time.monotonic() - gone_at
+    of_worker = ended(worker)
+
+    assert (of_master.code, of_worker.code) == (4, 4)
+    assert "nobody is known" not in of_master.err
+    assert took_s < LEASE_S + 10, "it does not wait for answers that cannot come"
+    if comes_back_empty:
+        assert "the server has lost the state that it had" in of_master.err
+        return
+    assert f"no answer from {server.url}/0 for" in of_master.err
+    for told, limit_s in ((of_master.out + of_master.err, LEASE_S), (of_worker.err, MASTER_TIMEOUT_S)):
+        [warning] = [line for line in told.splitlines() if "It is waited for" in line]
+        assert f"no answer from {server.url}/0" in warning
+        assert f"until that has lasted {limit_s:g} s" in warning
+
+
+@clause("COORD-R20")
+def test_an_outage_is_told_once_and_its_end_once() -> None:
+    """Ten connections ask a server that is away; the operator reads one line of it, and none of a hiccup."""
+    outages, told = Outages(), list[tuple[str, float, str]]()
+    end = outages.hear(lambda *what: told.append(what))
+
+    outages.failed("redis://a", 100.0, "refused")
+    outages.answered("redis://a", 100.5)
+    assert (told, outages.are_known) == ([], False)
+
+    for now in (200.0, 200.5, 201.5, 202.0, 203.0):
+        outages.failed("redis://a", now, "refused")
+    outages.answered("redis://a", 204.0)
+    outages.answered("redis://a", 205.0)
+    assert told == [("redis://a", 1.5, "refused"), ("redis://a", 4.0, "")]
+
+    end()
+    for now in (300.0, 302.0):
+        outages.failed("redis://a", now, "refused")
+    assert len(told) == 2
