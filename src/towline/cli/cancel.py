@@ -33,7 +33,11 @@ def cancel_run(state: str, run_id: str | None, task: str | None, *, wait_s: floa
         raise CancelError(state, "one task alone can only be cancelled through the URL of a control plane")
     root = Path(state)
     owner = _owner(root, state, run_id)
-    os.kill(owner.pid, signal.SIGINT)
+    try:
+        os.kill(owner.pid, signal.SIGINT)
+    except PermissionError as error:
+        detail = f"{owner.run_id} (pid {owner.pid}) belongs to another user: cancel it as that one"
+        raise CancelError(state, detail) from error
     if not asyncio.run(_ends_within(wait_s, root, owner)):
         detail = f"{owner.run_id} (pid {owner.pid}) was told to stop and has not ended within {wait_s:g} s"
         raise CancelError(state, detail)

@@ -22,6 +22,7 @@ def exit_code_of(error: BaseException) -> int:
     traceback comes too.
     """
     if isinstance(error, KeyboardInterrupt):
+        say("towline: interrupted.")
         return 130
     if isinstance(error, TowlineError):
         if os.environ.get(DEBUG_VARIABLE) == "1":

@@ -17,10 +17,13 @@ def load(target: str) -> SeenPipeline:
     """
     from towline.errors.declaration import TargetLoadError
     from towline.errors.root import TowlineError
-    from towline.modules.target import load_target, parse_target
+    from towline.modules.target import load_target, parse_target, refuse_other_than_pipeline
 
     try:
-        return cast("SeenPipeline", load_target(parse_target(target)))
+        parsed = parse_target(target)
+        found = load_target(parsed)
+        refuse_other_than_pipeline(found, parsed)
+        return cast("SeenPipeline", found)
     except TargetLoadError as error:
         if isinstance(error.__cause__, TowlineError):
             raise error.__cause__ from None

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Be ``towline``; ends by ``SystemExit`` with the code of what was done (DESIGN section 2)."""
-    from towline.cli.commands import towline
+    try:
+        from towline.cli.commands import towline
 
-    _run(towline, "towline", argv, None)
+        _run(towline, "towline", argv, None)
+    except KeyboardInterrupt:  # while modules were still being imported: a run has its own answer to Ctrl-C
+        sys.stderr.write("towline: interrupted before anything ran.\n")
+        raise SystemExit(130) from None
 
 
 def pipeline_main(pipeline: SeenPipeline, argv: Sequence[str] | None = None) -> NoReturn:
@@ -41,8 +45,8 @@ def _run(command: object, name: str, argv: Sequence[str] | None, pipeline: SeenP
     try:
         _refuse_surrogates(given)
         code = command.main(args=given, prog_name=name, standalone_mode=False, obj=pipeline)
-    except click.exceptions.Abort:
-        code = 130
+    except click.exceptions.Abort:  # what click makes of a Ctrl-C that no run has answered
+        code = exit_code_of(KeyboardInterrupt())
     except click.UsageError as error:
         say(usage_text(error))
         code = error.exit_code

@@ -215,8 +215,7 @@ def _attribute_of(module: ModuleType, target: TargetRef) -> Any:
     wanted = target.attribute or DEFAULT_ATTRIBUTE
     if wanted in names:
         return names[wanted]
-    pipelines = sorted(_pipelines_in(module))
-    listed = f"It has {', '.join(pipelines)}." if pipelines else "It has no pipeline at all."
+    pipelines, listed = _listed(module)
     if target.attribute is not None:
         raise TargetLoadError(str(target), f"it has no {wanted!r}", listed)
     if len({id(names[name]) for name in pipelines}) == 1:
@@ -225,14 +224,33 @@ def _attribute_of(module: ModuleType, target: TargetRef) -> Any:
     raise TargetLoadError(str(target), f"it has no {wanted!r}, and no single other pipeline", hint)
 
 
+def refuse_other_than_pipeline(value: object, target: TargetRef) -> None:
+    """Refuse what a target names when it is no pipeline (MOD-24).
+
+    Raises:
+        TargetLoadError: It is none; names those that its file has.
+    """
+    if not _is_pipeline(value):
+        kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+        _, listed = _listed(sys.modules[target.module_name])
+        raise TargetLoadError(str(target), f"it is {kind}, not a Pipeline", listed)
+
+
+def _listed(module: ModuleType) -> tuple[list[str], str]:
+    pipelines = sorted(_pipelines_in(module))
+    return pipelines, f"It has {', '.join(pipelines)}." if pipelines else "It has no pipeline at all."
+
+
 def _pipelines_in(module: ModuleType) -> Iterator[str]:
-    """Name the globals that are pipelines: told by what they can do, for this room knows no pipeline class."""
+    """Name the globals that are pipelines."""
     for name, value in vars(module).items():
-        kind = type(value)
-        if not name.startswith("__") and all(
-            callable(getattr(kind, call, None)) for call in ("plan", "run_sync", "main")
-        ):
+        if not name.startswith("__") and _is_pipeline(value):
             yield name
+
+
+def _is_pipeline(value: object) -> bool:
+    """Tell by what it can do, for this room knows no pipeline class."""
+    return all(callable(getattr(type(value), call, None)) for call in ("plan", "run_sync", "main"))
 
 
 def _root_of(module: ModuleType, name: str) -> str:
