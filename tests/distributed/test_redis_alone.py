@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,6 +69,30 @@ def test_a_master_killed_on_one_machine_goes_on_on_another(fleet: Fleet) -> None
     items = [name for name in names if name.startswith("item-")]
     assert len(set(items)) == TOTAL
     assert len(items) == TOTAL
+
+
+@clause("DIST-30", "DIST-52")
+def test_what_the_dead_master_itself_held_is_free_when_another_takes_over(fleet: Fleet) -> None:
+    """Its own slots died with it, as its lease on the state has shown: nobody waits a second time for that."""
+    lease_s = 5.0
+    fleet.environ["SPREAD_SLEEP"] = "0.1"
+    fleet.given |= {"worker_timeout_s": lease_s, "master_timeout_s": 2 * lease_s, "heartbeat_s": 0.5}
+    first = fleet.start("master", master_parallelism=2, apart=True)
+    fleet.wait_for_start("item-", 5)
+    fleet.worker("w-1", parallelism=1, apart=True)
+    first.kill()
+    first.wait()
+    killed_at, done = time.monotonic(), len(fleet.starts())
+
+    second = fleet.start("master", master_parallelism=1, apart=True)
+
+    fleet.wait_for_start("", done + 1)
+    assert time.monotonic() - killed_at < 2 * lease_s - 0.5
+    result = fleet.result(second)
+    assert result["status"] == "succeeded", result
+    items = [name for name, _ in fleet.starts() if name.startswith("item-")]
+    assert len(set(items)) == TOTAL
+    assert len(items) <= TOTAL + 1
 
 
 @clause("CUR-05", "DIST-35")

@@ -31,6 +31,30 @@ def own_slots(request: RunRequest) -> int:
     return slots
 
 
+def successor_id(worker_id: str, owner_epoch: int) -> str:
+    """Return the id of the pool of a master that took over: the dead one's sessions keep theirs (COORD-C03)."""
+    return f"{worker_id}-{owner_epoch}"
+
+
+def is_pool(worker_id: str, name: str) -> bool:
+    """Whether a worker is the pool of some master of the run, the first or a successor; ``name``: the first one's id."""
+    first, _, epoch = worker_id.rpartition("-")
+    return worker_id == name or (first == name and epoch.isdigit())
+
+
+async def free_former_pools(coordinator: MasterCoordinator, name: str) -> None:
+    """End the sessions of pools of masters before this one: what they held is queued at once.
+
+    They were slots of a process whose lease on the state has run out; waiting for their leases as well would be a
+    second worker timeout in which nobody works on these tasks (DIST-52). One that was only frozen is fenced, as others.
+    """
+    found = {lease.worker_id for lease in await coordinator.active_leases()}
+    found |= {worker.worker_id for worker in await coordinator.workers()}
+    for worker_id in sorted(found):
+        if is_pool(worker_id, name):
+            await coordinator.expel(worker_id)
+
+
 class MasterPool:
     """Works from :meth:`start` to :meth:`finish`, or to :meth:`break_off`; closed in any case.
 

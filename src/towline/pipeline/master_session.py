@@ -26,7 +26,7 @@ from towline.errors.state import StateError
 from towline.execution.remote_engine import RemoteEngine
 from towline.pipeline.assignments import Assignments
 from towline.pipeline.master_host import SessionHost
-from towline.pipeline.master_pool import MASTER_CAPABILITY, MasterPool, own_slots
+from towline.pipeline.master_pool import MASTER_CAPABILITY, MasterPool, free_former_pools, own_slots, successor_id
 from towline.pipeline.module_rules import limits_of, node_pools_of
 from towline.pipeline.node_fingerprint import node_fingerprint
 from towline.pipeline.run_params import told_params
@@ -104,6 +104,8 @@ class MasterSession(Session):
         try:
             try:
                 await master.open()
+                if self._takes_over:
+                    await free_former_pools(coordinator, self.facts.worker_id)
             except RunIdUsedError:
                 if not self._is_all_final():
                     raise
@@ -177,10 +179,12 @@ class MasterSession(Session):
 
     def _pool_id(self) -> str:
         worker_id = self.facts.worker_id
-        if self.opened.resumed_from == self.facts.run_id:
-            # The dead master's own pool still has its id, and its leases, for one worker timeout (COORD-C03).
-            return f"{worker_id}-{self._master.opening.owner_epoch}"
-        return worker_id
+        return successor_id(worker_id, self._master.opening.owner_epoch) if self._takes_over else worker_id
+
+    @property
+    def _takes_over(self) -> bool:
+        """Whether another master led this very run before."""
+        return self.opened.resumed_from == self.facts.run_id
 
     async def _add_pool(self, worker_id: str, slots: int, *capabilities: str) -> None:
         """Work in this process too, under this id, until the run ends."""
