@@ -80,6 +80,21 @@ def test_joins_are_drawn_but_not_counted() -> None:
     assert len(screen.rows) == 2
 
 
+@clause("PLAN-62")
+def test_a_join_without_tasks_stands_for_itself() -> None:
+    """A failure that no count shows reads as a run that failed of nothing."""
+    scene = Scene().begin(planned("load", join=True, phase="import"), planned("report", phase="import"))
+    scene.ended(1, "load", "failed", error=failure_error("no items"))
+    screen = folded(scene)
+    assert {state: count for state, count in screen.counts.items() if count} == {"failed": 1, "pending": 1}
+    assert screen.phases == {"import": (1, 2)}
+
+    scene.tell("tasks_added", 2, tasks=[planned("load[a]", "load", phase="import")])
+    screen = folded(scene)
+    assert {state: count for state, count in screen.counts.items() if count} == {"pending": 2}
+    assert screen.phases == {"import": (0, 2)}
+
+
 @clause("CTL-16", "CTL-18", "CTL-24")
 def test_golden_screen_of_80_columns() -> None:
     """What an operator sees: progress, rate, time, saves, why something waits, phases, and the footer."""

@@ -14,7 +14,7 @@ from towline.cli.results import write_json, write_result
 from towline.cli.states import log_of, read_plan, read_reports, roots
 from towline.errors.configuration import NothingHereError, UnknownNameError
 from towline.identity import suggestion
-from towline.planning.nesting import under_their_module
+from towline.planning.nesting import counted, under_their_module
 from towline.views.final import final_lines, is_changed
 from towline.views.streams import width_of
 from towline.views.words import counts_words, duration_words, offload_words, reason_words, size_words
@@ -89,9 +89,8 @@ def _state_of(document: PlanDocument, root: Path) -> str:
 
 def _counts(document: PlanDocument) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for task in document.tasks:
-        if not task.join:
-            counts[task.state] = counts.get(task.state, 0) + 1
+    for task in counted(document.tasks):
+        counts[task.state] = counts.get(task.state, 0) + 1
     return counts
 
 
@@ -121,7 +120,7 @@ def _show_unreported(run: str, state: str | None, *, as_json: bool) -> bool:
         if head["run_id"] != run and not (run == "latest" and head["started_at"] > newest):
             continue
         if as_json:
-            rows = [{"id": one.id, "state": one.state, "reason": one.reason} for one in document.tasks if not one.join]
+            rows = [{"id": one.id, "state": one.state, "reason": one.reason} for one in counted(document.tasks)]
             write_json(head | {"tasks": rows})
         else:
             write_result(_lines_of(head, document))
@@ -133,10 +132,9 @@ def _lines_of(head: dict[str, Any], document: PlanDocument) -> list[str]:
     """Write the rows of a plan whose run has no report, and how that stands."""
     width = max((len(one.id) for one in document.tasks), default=0)
     lines = []
-    for one in under_their_module(document.tasks):
-        if not one.join:
-            why = reason_words(one.reason, one.reason_text, one.blocked_by)
-            lines.append(f"{one.id:<{width}}  {one.state.replace('_', ' '):<9}  {why}".rstrip())
+    for one in under_their_module(counted(document.tasks)):
+        why = reason_words(one.reason, one.reason_text, one.blocked_by)
+        lines.append(f"{one.id:<{width}}  {one.state.replace('_', ' '):<9}  {why}".rstrip())
     lines += ["", f"{head['pipeline']} {head['run_id']} {head['state']}: {counts_words(head['counts'])}"]
     if head["state"] == "interrupted":
         lines.append("Its process is gone. Run it again to go on where it was.")

@@ -145,7 +145,8 @@ class ExpansionError(TowlineError):
         )
         return (
             f"{self.join} cannot be expanded: {which + ' ' if which else ''}{self.problem}. "
-            f"Repair the source of the items, or give each item a unique key of 1 to 128 characters."
+            "Repair the source of the items, or give each item a unique key of 1 to 128 characters. A source that has run "
+            "keeps its value: give it another version= and go on with --resume, or start anew with --fresh."
         )
 
 

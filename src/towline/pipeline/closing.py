@@ -21,6 +21,7 @@ from towline.modules.outcomes import Failed, Outcome, Succeeded, TimedOut
 from towline.modules.reference import spec_of
 from towline.pipeline.durations import forget_old_runs, log_tail, write_report
 from towline.pipeline.stores import artifacts_server
+from towline.planning.nesting import counted
 from towline.serialization.error_text import format_record
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ async def finished_report(session: Session, status: str, started_at: float, dura
             _task_report(row, outcome, commands.get(row.id, 0), earlier.took.get(row.id), offload.get(row.id))
         )
     findings += [finding for found in session.ended_tasks.blocked_findings.values() for finding in found]
-    counts = Counter(row.state for row in rows if not row.join)
+    counts = Counter(row.state for row in counted(rows))
     peak, mean = peak_and_mean(spans, duration_s)
     busy = sum(end - start for start, end in spans)
     metrics: dict[str, float] = {

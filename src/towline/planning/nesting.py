@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from towline.planning.records import FINAL_STATES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -19,6 +21,37 @@ class Keyed(Protocol):
 
 
 RowT = TypeVar("RowT", bound=Keyed)
+
+
+class Counted(Keyed, Protocol):
+    """A row of a plan."""
+
+    @property
+    def join(self) -> bool: ...
+
+    @property
+    def state(self) -> str: ...
+
+
+CountedT = TypeVar("CountedT", bound=Counted)
+
+
+def counted(rows: Iterable[CountedT]) -> Iterator[CountedT]:
+    """Give the rows that every count of tasks is of (PLAN-62).
+
+    A join is left out, for its tasks are counted; but one that ended and has none, because its source failed or
+    its items could not be read, stands for itself.
+    """
+    given = list(rows)
+    expanded = {row.module for row in given if row.id != row.module}
+    for row in given:
+        if not row.join or stands_for_itself(row.state, is_expanded=row.module in expanded):
+            yield row
+
+
+def stands_for_itself(state: str, *, is_expanded: bool) -> bool:
+    """Say whether a join in this state counts as a task."""
+    return not is_expanded and state in FINAL_STATES and state != "succeeded"
 
 
 def under_their_module(rows: Iterable[RowT]) -> Iterator[RowT]:

@@ -115,7 +115,8 @@ def _failures(report: RunReport, width: int, *, with_log: bool) -> list[str]:
         what = "failed" if failure.state == "failed" else "timed out"
         label = "first failure" if number == 0 else "also"
         where = f" on {failure.worker_id}" if failure.worker_id else ""
-        lines.append(f"{label}: {failure.task} {what} (attempt {failure.attempt}{where})")
+        tried = f" (attempt {failure.attempt}{where})" if failure.attempt else ""
+        lines.append(f"{label}: {failure.task} {what}{tried}")
         kind = failure.error_type.rpartition(".")[2]
         first, *rest = failure.text.splitlines() or [""]
         lines.append(f"    {kind}: {first}" if first else f"    {kind}")
@@ -127,7 +128,10 @@ def _failures(report: RunReport, width: int, *, with_log: bool) -> list[str]:
                 f"  the last lines of its log (all of it: towline show {report.run_id} --task {_quoted(failure.task)})"
             )
             lines += [f"    {line}" for line in failure.log_tail]
-    cascades = sum(1 for task in report.tasks if task.reason in ("dependency_failed", "pipeline_failed"))
+    joins = _join_standings(report.tasks)  # their tasks are counted instead (PLAN-62)
+    cascades = sum(
+        1 for task in report.tasks if task.reason in ("dependency_failed", "pipeline_failed") and task.id not in joins
+    )
     if cascades:
         more = "1 more task" if cascades == 1 else f"{cascades:,} more tasks"
         lines.append(f"{more} did not run because of that")

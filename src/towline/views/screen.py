@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.execution.offload_counts import OffloadCounts, closed_attempt
+from towline.planning.nesting import stands_for_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +46,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class Screen(msgspec.Struct, kw_only=True):
-    """Everything a view needs to draw. ``counts`` leave joins out (PLAN-62)."""
+    """Everything a view needs to draw. ``counts`` leave joins out that have tasks (PLAN-62): ``expanded``."""
 
     pipeline: str = ""
     run_id: str = ""
@@ -56,6 +57,7 @@ class Screen(msgspec.Struct, kw_only=True):
     running: dict[str, None] = {}
     """Ids of the tasks that run, in the order of their starts: drawing them must not search the rows."""
     counts: dict[str, int] = {}
+    expanded: set[str] = set()
     phases: dict[str, tuple[int, int]] = {}
     """Final tasks and all tasks by phase, in the order of the plan."""
     findings: dict[str, int] = {}
@@ -100,7 +102,7 @@ def _run_started(screen: Screen, event: Event) -> None:
 
 def _plan(screen: Screen, event: Event) -> None:
     if event.data["part"] == 1:
-        screen.rows, screen.running, screen.phases = {}, {}, {}
+        screen.rows, screen.running, screen.phases, screen.expanded = {}, {}, {}, set()
         screen.counts = dict.fromkeys(STATES, 0)
     _add(screen, event.data["tasks"])
 
@@ -130,9 +132,21 @@ def _add(screen: Screen, tasks: Iterable[dict[str, Any]]) -> None:
             is_gate=task.get("gate", False),
         )
         screen.rows[row.id] = row
-        if not row.is_join:
-            screen.counts[row.state] = screen.counts.get(row.state, 0) + 1
-            _count_phase(screen, row, final=int(row.state not in OPEN_STATES), all=1)
+        if row.id != row.module and row.module not in screen.expanded:
+            join = screen.rows.get(row.module)
+            if join is not None and join.is_join:
+                _count(screen, join, -1)
+            screen.expanded.add(row.module)
+        _count(screen, row, 1)
+
+
+def _count(screen: Screen, row: Row, by: int) -> None:
+    """Count a row in, or out again, as it stands now."""
+    state = row.state
+    if row.is_join and not stands_for_itself(state, is_expanded=row.module in screen.expanded):
+        return
+    screen.counts[state] = screen.counts.get(state, 0) + by
+    _count_phase(screen, row, final=by * (state not in OPEN_STATES), all=by)
 
 
 def _count_phase(screen: Screen, row: Row, *, final: int = 0, all: int = 0) -> None:
@@ -146,15 +160,13 @@ def _task_state(screen: Screen, event: Event) -> None:
     if row is None:
         return
     data = event.data
-    if not row.is_join:
-        screen.counts[row.state] -= 1
-        screen.counts[data["to"]] = screen.counts.get(data["to"], 0) + 1
-        _count_phase(screen, row, final=(row.state in OPEN_STATES) - (data["to"] in OPEN_STATES))
-        if data["to"] == "running":
-            screen.running[row.id] = None
-        else:
-            screen.running.pop(row.id, None)
+    _count(screen, row, -1)
     row.state = data["to"]
+    _count(screen, row, 1)
+    if row.state == "running" and not row.is_join:
+        screen.running[row.id] = None
+    else:
+        screen.running.pop(row.id, None)
     row.reason, row.reason_text = data.get("reason"), data.get("reason_text")
     row.blocked_by = data.get("blocked_by")
     row.is_cancelling = False
