@@ -29,6 +29,7 @@ from towline.events.records import Event
 from towline.execution.options import Options
 from towline.execution.run_request import RunRequest
 from towline.offload import KernelRegistry, kernel
+from towline.pipeline.master_host import SessionHost
 from towline.pipeline.mismatch import KERNELS_DIFFER
 from towline.testing import clause, run_virtual
 from towline.testing.contract_cases.scene import opening_of, registration_of
@@ -271,6 +272,17 @@ async def counts(ctx: Context) -> None:
 def test_the_last_count_of_a_task_arrives() -> None:
     """Progress is thinned out on its way; a finished migration that shows 97 of 100 sends an operator searching."""
     seen = run_virtual(run_together([counts]))
+    [task] = seen.report.tasks
+    assert (task.done, task.total) == (100, 100)
+
+
+@clause("PLAN-41")
+def test_the_last_count_arrives_with_the_outcome_where_events_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of a task that ended as one master followed another come when it has ended: 33 of 40, and succeeded."""
+    monkeypatch.setattr(SessionHost, "take_events", lambda host, batch: None)
+
+    seen = run_virtual(run_together([counts]))
+
     [task] = seen.report.tasks
     assert (task.done, task.total) == (100, 100)
 

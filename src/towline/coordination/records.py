@@ -133,6 +133,9 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     started_at: str | None = None
     timings: Timings = Timings()
     published_at: str = ""
+    done: int | None = None
+    total: int | None = None
+    """How far the task had come by its own count, with ``done``; progress events may come later than its end."""
 
 
 class WorkerRegistration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -253,6 +253,8 @@ class Dispatch:
         run.tries = max(1, record.attempts - run.first_attempt)
         run.attempt.worker_id, run.attempt.epoch = record.worker_id, record.epoch
         run.artifacts = record.artifacts
+        if record.done is not None:
+            run.row.done, run.row.total = record.done, record.total
         try:
             outcome = outcome_of_record(
                 record, lambda data: None if codec is None else codec.decode(data, workdir=run.attempt.workdir)

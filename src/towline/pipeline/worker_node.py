@@ -6,6 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from towline.clock import moment
 from towline.coordination.records import OutcomeRecord
 from towline.distributed.outcomes import record_of_outcome
@@ -142,6 +144,8 @@ class WorkerNode:
             self._rights.give_back(run.row.module)
         lease, ended = self._leases.pop(run.row.id)
         record = record_of_outcome(outcome, lease.ref, run.payload, self._clock.now())
+        if run.row.done is not None:
+            record = msgspec.structs.replace(record, done=run.row.done, total=run.row.total)
         if is_large(run.payload):
             sending = self._loop.create_task(self._end_large(record, ended), name=f"towline-value-{run.row.id}")
             self._sending.add(sending)
