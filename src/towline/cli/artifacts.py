@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from towline.cli.failing import say
 from towline.cli.history import find_report
 from towline.cli.plans import seen_plans
 from towline.cli.results import write_json, write_result
@@ -61,8 +62,13 @@ def _in_history(run: str, state: str | None) -> Produced:
 
 def _on_server(run: str, url: str) -> Produced:
     """Look into the plans on a server, for a machine that has no report: each names the artifacts of its latest run."""
-    plans = [seen.document for seen in seen_plans(url)]
+    seen, damages = seen_plans(url)
+    plans = [one.document for one in seen]
     found = [plan for plan in plans if run in ("latest", plan.run_id)]
+    if damages and not found:
+        raise damages[0]
+    for damage in damages:
+        say(f"warning: {damage}")
     if not found:
         hint = suggestion(run, ["latest", *(plan.run_id for plan in plans)]) or "the server knows the latest run alone."
         raise UnknownNameError("run", run, "the plans on this server", hint)

@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from towline.cli.failing import say
 from towline.cli.owners import living_owner
 from towline.cli.reachability import without_password
-from towline.cli.states import plan_in, read_plan, roots
+from towline.cli.states import plan_in, plan_of, roots
 from towline.errors.configuration import ConfigurationError, NothingHereError
 from towline.errors.state import StateError
 
@@ -31,8 +30,8 @@ class SeenPlan(NamedTuple):
     is_living: Callable[[], bool]
 
 
-def seen_plans(state: str | None) -> list[SeenPlan]:
-    """Read the plans of the state that is named, or of every pipeline below ``.towline``.
+def seen_plans(state: str | None) -> tuple[list[SeenPlan], list[StateError]]:
+    """Read the plans of the state that is named, or of every pipeline below ``.towline``; and why others cannot be read.
 
     Raises:
         NothingHereError: There is none.
@@ -43,36 +42,44 @@ def seen_plans(state: str | None) -> list[SeenPlan]:
         if state.partition("://")[0] not in REDIS:
             raise ConfigurationError("state", without_password(state), "given", "give a folder or redis://HOST:PORT")
         return _on_server(state)
-    plans = [(root, read_plan(root)) for root in roots(state)]
-    return [
-        SeenPlan(str(root), document, partial(_has_owner, root)) for root, document in plans if document is not None
-    ]
+    plans: list[SeenPlan] = []
+    damages: list[StateError] = []
+    for root in roots(state):
+        try:
+            document = plan_of(root)
+        except StateError as error:
+            damages.append(error)
+            continue
+        if document is not None:
+            plans.append(SeenPlan(str(root), document, partial(_has_owner, root)))
+    return plans, damages
 
 
 def _has_owner(root: Path) -> bool:
     return living_owner(root) is not None
 
 
-def _on_server(url: str) -> list[SeenPlan]:
+def _on_server(url: str) -> tuple[list[SeenPlan], list[StateError]]:
     from towline.state.redis_store import RedisStateStore, pipelines_on
 
-    async def read() -> list[SeenPlan]:
+    async def read() -> tuple[list[SeenPlan], list[StateError]]:
         found: list[SeenPlan] = []
+        damages: list[StateError] = []
         for name in await pipelines_on(url):
             store = RedisStateStore(url, unquote(name), retry_limit_s=0.0)
             try:
                 document = await plan_in(store)
                 living = await store.is_owned()
             except StateError as error:
-                say(f"warning: {error}")
+                damages.append(error)
                 continue
             finally:
                 await store.close()
             if document is not None:
                 found.append(SeenPlan(store.name, document, partial(bool, living)))
-        return found
+        return found, damages
 
-    plans = asyncio.run(read())
-    if not plans:
+    plans, damages = asyncio.run(read())
+    if not plans and not damages:
         raise NothingHereError(without_password(url))
-    return plans
+    return plans, damages

@@ -15,6 +15,7 @@ from towline.errors.state import StateError
 from towline.execution.report import RunReport
 from towline.planning.live import LivePlan
 from towline.planning.loading import decode_document, replay
+from towline.state.cleaning import refuse_lost_journal
 from towline.state.opening import open_store
 from towline.state.planfile import PlanFile
 
@@ -61,13 +62,19 @@ def read_plan(root: Path) -> PlanDocument | None:
     Looking back must work when a plan is damaged: that is when people look, and at the other pipelines too.
     """
     try:
-        return _read_plan(root)
+        return plan_of(root)
     except StateError as error:
         say(f"warning: {error}")
         return None
 
 
-def _read_plan(root: Path) -> PlanDocument | None:
+def plan_of(root: Path) -> PlanDocument | None:
+    """Read the plan of a state root as it stands now; ``None`` when there is none.
+
+    Raises:
+        StateError: It cannot be read.
+    """
+
     async def read() -> PlanDocument | None:
         store = open_store(str(root))
         try:
@@ -91,6 +98,8 @@ async def plan_in(store: StateStore) -> PlanDocument | None:
         return None
     plan = LivePlan(decode_document(loaded.snapshot, f"{store.name}/plan.json"))
     replay(plan, loaded.records, f"{store.name}/plan.journal")
+    if loaded.without_journal:
+        await refuse_lost_journal(store, plan.document.run_id)
     return plan.snapshot()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from towline.cli.failing import say
 from towline.cli.plans import SeenPlan, seen_plans
 from towline.cli.reachability import without_password
 from towline.cli.results import write_json, write_result
@@ -59,11 +60,13 @@ def _find(task: str, state: str | None) -> Found:
 
     Raises:
         UnknownNameError, AmbiguousNameError: No plan has it, or several have.
+        StateError: No plan has it that can be read, and one cannot be.
     """
+    plans, damages = seen_plans(state)
     known: set[str] = set()
     found: list[Found] = []
     alike: list[Found] = []
-    for plan in seen_plans(state):
+    for plan in plans:
         document = plan.document
         known.update(name for row in document.tasks for name in (row.id, row.module))
         for spelt, into in ((str, found), (str.casefold, alike)):
@@ -73,6 +76,10 @@ def _find(task: str, state: str | None) -> Found:
             if rows and len({row.module for row in rows}) == 1:
                 into.append((plan, rows))
     found = found or alike
+    if damages and not found:
+        raise damages[0]
+    for damage in damages:
+        say(f"warning: {damage}")
     if len(found) == 1:
         return found[0]
     if found:

@@ -7,24 +7,13 @@ from typing import TYPE_CHECKING
 from towline.errors.state import PlanCorruptError, SchemaTooNewError
 from towline.planning.deciding import UNENDED, Found
 from towline.planning.live import LivePlan
-from towline.state.cleaning import has_events, has_task_documents, moved_cursors
+from towline.state.cleaning import has_task_documents, moved_cursors, refuse_lost_journal
 from towline.state.keys import JOURNAL_KEY
 from towline.state.results import ResultPlace
 
 if TYPE_CHECKING:
     from towline.state.planfile import PlanFile
     from towline.state.store import StateStore
-
-
-async def _refuse_lost_journal(store: StateStore, run_id: str) -> None:
-    """Refuse to take a plan for one that has just begun when its run has left traces of work (PLAN-22).
-
-    Raises:
-        PlanCorruptError: The journal with the states of the tasks is gone: going on would repeat all of it.
-    """
-    if await has_task_documents(store) or await has_events(store, run_id):
-        detail = f"it is gone or has no header, but run {run_id} has left results, cursors or events here"
-        raise PlanCorruptError(f"{store.name}/{JOURNAL_KEY}", detail)
 
 
 async def look(
@@ -43,7 +32,7 @@ async def look(
         plan = LivePlan(decode_document(loaded.snapshot, f"{store.name}/plan.json"))
         replay(plan, loaded.records, f"{store.name}/{JOURNAL_KEY}")
         if loaded.without_journal:
-            await _refuse_lost_journal(store, plan.document.run_id)
+            await refuse_lost_journal(store, plan.document.run_id)
     except (PlanCorruptError, SchemaTooNewError) as error:
         return Found(root=store.name, damage=error), None, []
     document = plan.snapshot()

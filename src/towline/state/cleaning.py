@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from towline.errors.state import PlanCorruptError
 from towline.identity import segment
 from towline.state.keys import JOURNAL_KEY, PLAN_KEY, cursor_key, result_key, skips_key, step_prefix
 from towline.state.store import ANYTHING
@@ -49,6 +50,17 @@ async def has_events(store: StateStore, run_id: str) -> bool:
         if key.endswith("/events.jsonl"):
             return True
     return False
+
+
+async def refuse_lost_journal(store: StateStore, run_id: str) -> None:
+    """Refuse to take a plan for one that has just begun when its run has left traces of work (PLAN-22).
+
+    Raises:
+        PlanCorruptError: The journal with the states of the tasks is gone: going on would repeat all of it.
+    """
+    if await has_task_documents(store) or await has_events(store, run_id):
+        detail = f"it is gone or has no header, but run {run_id} has left results, cursors or events here"
+        raise PlanCorruptError(f"{store.name}/{JOURNAL_KEY}", detail)
 
 
 async def drop_older_documents(store: StateStore, plan_id: str) -> int:
