@@ -11,7 +11,6 @@ from cli.shell import Shell
 from towline.cli.reachability import servers_of, unreachable, without_password
 from towline.cli.settings import SETTINGS, choose, options_of, project_table, seconds, truth, unknown_variables
 from towline.errors.configuration import ConfigurationError
-from towline.errors.declaration import DeclarationError
 from towline.execution.options import Options
 from towline.testing import clause
 
@@ -36,6 +35,26 @@ def test_flag_then_variable_then_table_then_code_then_default() -> None:
     for flags, environ, table, expected in layers:
         assert chosen(flags, environ, table, code)["parallel"] == expected
     assert chosen({}, {}, {}, Options())["parallel"] == (None, "default")
+
+
+@clause("CLI-09", "CLI-12")
+@pytest.mark.parametrize(
+    ("flags", "environ", "table", "named"),
+    [
+        ({}, {"TOWLINE_WORKERS": "-2"}, {}, "TOWLINE_WORKERS is -2 (the environment)"),
+        ({}, {"TOWLINE_SCHEDULE": "eagr"}, {}, "TOWLINE_SCHEDULE is"),
+        ({"parallel": -2}, {}, {}, "parallel is -2 (flag --parallel)"),
+        ({}, {}, {"max-tasks": -2}, "max-tasks is -2 (pyproject.toml)"),
+    ],
+)
+def test_a_value_out_of_bounds_is_named_as_it_was_given(
+    flags: dict[str, object], environ: dict[str, str], table: dict[str, object], named: str
+) -> None:
+    """Who set a variable in a CI job looks for that variable, not for an argument of a class."""
+    code = Options()
+    with pytest.raises(ConfigurationError) as refused:
+        options_of(choose(flags, environ, table, "pyproject.toml", code), code)
+    assert named in str(refused.value)
 
 
 @clause("CLI-08")
@@ -92,14 +111,6 @@ def test_a_value_that_cannot_be_read_is_refused_with_its_place(
     """Whoever set it must find it: in which variable, or in which file."""
     with pytest.raises(ConfigurationError, match=text):
         choose({}, environ, table, "pyproject.toml", Options())
-
-
-@clause("CLI-09")
-def test_a_value_out_of_range_is_refused_as_an_option_is() -> None:
-    """The same rules hold wherever the value came from."""
-    for environ in ({"TOWLINE_PARALLEL": "0"}, {"TOWLINE_SCHEDULE": "eagr"}):
-        with pytest.raises(DeclarationError):
-            options_of(choose({}, environ, {}, "", Options()), Options())
 
 
 @clause("CLI-09")

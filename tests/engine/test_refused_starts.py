@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from engine.resume_case import Case, Params
-from towline import Context, module
+from towline import Context, Pipeline, module
 from towline.errors.coordination import RunIdUsedError
+from towline.errors.declaration import DeclarationError
 from towline.errors.planning import OtherProgramError, ParamsChangedError, PlanMissingError
 from towline.errors.state import PlanCorruptError, PlanOwnedError
 from towline.testing import clause
@@ -144,3 +145,10 @@ async def test_files_of_runs_never_steer_a_resume(monkeypatch: pytest.MonkeyPatc
     case.bad.clear()
     await case.start(earlier="resume")
     assert case.entered == {"broken", "behind", "clean"}
+
+
+@clause("MOD-04")
+def test_a_pipeline_name_that_is_too_long_is_told_the_limit() -> None:
+    """Three hundred letters are all allowed ones: a text that lists the letters alone explains nothing."""
+    with pytest.raises(DeclarationError, match="up to 120 characters"):
+        Pipeline("p" * 300, [])

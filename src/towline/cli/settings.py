@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.errors.configuration import ConfigurationError
+from towline.errors.declaration import DeclarationError
 from towline.execution.options import Options
 from towline.identity import suggestion
 
@@ -159,8 +160,23 @@ def choose(
 
 
 def options_of(chosen: list[Chosen], code: Options) -> Options:
-    """Put winning values over the options in code; a wrong one is refused as a wrong option is."""
-    return msgspec.structs.replace(code, **{one.setting.field: one.value for one in chosen})
+    """Put winning values over the options in code.
+
+    Raises:
+        ConfigurationError: One of them cannot be used; names it as it was given, by flag, variable or table.
+        DeclarationError: It is one of the options in code.
+    """
+    try:
+        return msgspec.structs.replace(code, **{one.setting.field: one.value for one in chosen})
+    except DeclarationError as error:
+        given = next((one for one in chosen if one.setting.field == error.setting), None)
+        if given is None or given.source == "Options in code":
+            raise
+        is_variable = given.source.startswith("variable ")
+        name, source = (
+            (given.setting.variable, "the environment") if is_variable else (given.setting.name, given.source)
+        )
+        raise ConfigurationError(name, given.value, source, f"it takes {error.allowed}") from error
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

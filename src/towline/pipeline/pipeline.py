@@ -89,7 +89,12 @@ class Pipeline(Generic[Params]):
         for setting, value in unknown.items():
             _refuse_unknown(name, setting, value)
         if not isinstance(name, str) or not MODULE_NAME.match(name):
-            raise DeclarationError("Pipeline", "name", name, "a letter or _, then letters, digits or _.()=,- and space")
+            raise DeclarationError(
+                "Pipeline",
+                "name",
+                name,
+                "up to 120 characters: a letter or _, then letters, digits or _.()=,- and space",
+            )
         if isinstance(modules, str) or not isinstance(modules, list | tuple):
             raise DeclarationError(name, "modules", modules, "a list of modules")
         for one in modules:
