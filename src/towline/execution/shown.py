@@ -42,9 +42,12 @@ def shown_task(row: PlannedTask) -> dict[str, Any]:
         value = getattr(row, name)
         if value is not None:
             data[name] = value
-    for name in ("gate", "join", "always_run"):
-        if getattr(row, name):
-            data[name] = True
+    if row.gate:
+        data["gate"] = True
+    if row.join:
+        data["join"] = True
+    if row.always_run:
+        data["always_run"] = True
     return data
 
 
