@@ -21,6 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src"), str(HERE.parents[1] / "
 
 import calls  # noqa: E402
 import scaling  # noqa: E402
+import segments  # noqa: E402
 import simulated  # noqa: E402
 import wire  # noqa: E402
 
@@ -56,6 +57,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "scaling": lambda: asyncio.run(scaling.rows()),
     "memory": lambda: asyncio.run(scaling.memory()),
     "deaths": lambda: asyncio.run(scaling.deaths()),
+    "segments": segments.rows,
     "simulation": simulated.rows,
 }
 
