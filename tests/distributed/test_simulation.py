@@ -36,13 +36,6 @@ def test_faults_change_nothing_but_time(start: int) -> None:
         simulate(plan_of_seed(seed))
 
 
-@clause("COORD-R19")
-@pytest.mark.parametrize("seed", [6383, 7538, 8935, 10422, 19363])
-def test_an_answer_from_before_the_loss_is_no_news_of_the_new_run(seed: int) -> None:
-    """A reply on its way when the server lost all: its numbers made the master deaf, its epochs were given twice."""
-    simulate(plan_of_seed(seed))
-
-
 def test_a_seed_replays() -> None:
     """A failure that cannot be seen again cannot be repaired."""
     plan = FaultPlan(seed=5, drop=0.1, faults=(Fault(2.0, "kill", 1, 3.0),))
