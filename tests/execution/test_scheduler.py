@@ -352,3 +352,21 @@ def test_a_waiting_task_says_for_what() -> None:
     }
     narrow = World(task("x"), task("y"), parallelism=1).run(until=0)
     assert narrow.scheduler.waits_for(1) == "waits for a slot"
+
+
+@clause("SCHED-04")
+def test_the_critical_path_is_what_is_left_of_it() -> None:
+    """Who resumes asks how long it still takes: what was kept neither starts nor lengthens anything."""
+    rows = [
+        task("kept", state="succeeded"),
+        task("long", state="succeeded"),
+        task("next", "kept"),
+        task("last", "next"),
+    ]
+    seconds = {"kept": 500.0, "long": 900.0, "next": 2.0, "last": 3.0}
+    scheduler = Scheduler(rows, {}, RunLimits(parallelism=1, cores=1), seconds)
+
+    assert [rows[place].id for place in scheduler.critical_path()] == ["next", "last"]
+    assert scheduler.critical_path_s(2) == 5.0
+    ended = Scheduler(rows[:2], {}, RunLimits(parallelism=1, cores=1), seconds)
+    assert ended.critical_path() == []

@@ -249,3 +249,20 @@ def test_what_is_no_function_is_no_body(body: Any) -> None:
     """Only a function has parameters, annotations and source text to read."""
     with pytest.raises(DeclarationError, match="def"):
         module(body)
+
+
+@clause("MOD-01")
+def test_a_function_is_read_again_when_its_defaults_were_changed() -> None:
+    """A loop that gives one function another dependency each time: the plan must have each, not the first of them."""
+
+    async def step(ctx: Context, given: Any = None) -> None:
+        return None
+
+    step.__qualname__ = "step"  # as at the top of a file, where what was read last is remembered
+    first = module(name="first")(step)
+    step.__defaults__ = (result_of(lockfile),)
+    second = module(name="second")(step)
+    third = module(name="third")(step)
+
+    assert spec_of(first).edges == ()
+    assert [[edge.param for edge in spec_of(one).edges] for one in (second, third)] == [["given"], ["given"]]

@@ -57,10 +57,10 @@ class Ordering:
         return self._paths[place]
 
     def longest_chain(self, links: Links, parents: Mapping[int, int]) -> list[int]:
-        """Follow the longest path from its first task to its last; empty without tasks."""
+        """Follow the longest path from its first task to its last; empty when nothing is left to run."""
         paths = self._paths
         chain: list[int] = []
-        behind: Iterable[int] = range(len(paths))
+        behind: Iterable[int] = [place for place, key in enumerate(self.keys) if key]  # a final task has none
         while (place := max(behind, key=lambda one: (paths[one], -one), default=None)) is not None:
             chain.append(place)
             behind = [parents[place]] if place in parents else links.dependents(place)

@@ -30,6 +30,7 @@ class _Reading(msgspec.Struct, frozen=True):
     body: Body
     place: Place
     signature: Signature
+    defaults: tuple[object, object]
     marked: tuple[MarkedField, ...]
     result_type: Any
     call: Callable[[Any, dict[str, Any], Any], Any]
@@ -48,7 +49,7 @@ def declare_function(
         DeclarationError: The body, a parameter or a setting cannot be meant.
     """
     declaring = Declaring(str(settings.get("name", getattr(function, "__name__", "a module"))), None)
-    known = _last[1] if _last is not None and _last[0] is function else None
+    known = _known(function)
     if known is None:
         body = read_body(declaring, function)
         place = place_of_function(body.code, body.function.__globals__, body.function.__qualname__)
@@ -84,6 +85,15 @@ def declare_function(
     return declared
 
 
+def _known(function: Any) -> _Reading | None:
+    """Return what was read of this function last, if it has the defaults that it had then."""
+    if _last is None or _last[0] is not function:
+        return None
+    reading = _last[1]
+    written, (positional, by_name) = reading.body.function, reading.defaults
+    return reading if written.__defaults__ is positional and written.__kwdefaults__ is by_name else None
+
+
 def _read(declaring: Declaring, function: Any, body: Body, place: Place, expansion: Expansion) -> _Reading:
     """Read what stands behind the context; a function of a module's top level is remembered until the next."""
     global _last
@@ -92,7 +102,8 @@ def _read(declaring: Declaring, function: Any, body: Body, place: Place, expansi
     annotations = body.function.__annotations__
     marked = tuple((name, marker, annotation_in(place.scope, annotations, name)) for name, marker in signature.markers)
     result_type = annotation_in(place.scope, annotations, "return")
-    reading = _Reading(body, place, signature, marked, result_type, _caller(function, signature))
+    defaults = (body.function.__defaults__, body.function.__kwdefaults__)
+    reading = _Reading(body, place, signature, defaults, marked, result_type, _caller(function, signature))
     is_same_anywhere = expansion.is_single and not place.scope.local_names
     _last = (function, reading) if is_same_anywhere else None
     return reading
