@@ -104,7 +104,7 @@ def estimates_of(root: Path, now: float) -> dict[str, float]:
 
     ``now``: wall time; what is older than 90 days no longer counts.
     """
-    return estimates_from(read_heads(root), moment(now - ESTIMATE_AGE_S)) if root.is_dir() else {}
+    return dict(earlier_runs(root, now).estimates)
 
 
 def estimates_from(heads: Iterable[ReportHead], since: str = "") -> dict[str, float]:
