@@ -7,7 +7,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from towline.modules.spec import ArtifactUse, Edge, ModuleRef, ModuleSettings, ModuleSpec, SelectorRef, SourceRef
+from towline.modules.spec import (
+    NO_SETTINGS,
+    ArtifactUse,
+    Edge,
+    ModuleRef,
+    ModuleSettings,
+    ModuleSpec,
+    SelectorRef,
+    SourceRef,
+)
 from towline.planning.built import BuiltPlan
 from towline.planning.graph import build_plan
 from towline.planning.records import EdgeUse, PlanDocument
@@ -31,7 +40,7 @@ def spec(name: str, *edges: Edge, line: int = 1, each: Any = None, result: Any =
         edges=edges,
         each=each,
         result_type=result,
-        settings=ModuleSettings(**more),
+        settings=ModuleSettings(**more) if more else NO_SETTINGS,  # as a declaration without any has
         source=SourceRef(FILE, line),
         **fields,
     )
