@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from towline.planning.document import encode_slices, journal_limit
+from towline.planning.document import COMPACT_AFTER, encode_slices, journal_limit
 from towline.planning.live import apply, apply_all
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class PlanWriter:
     def snapshot_is_due(self) -> bool:
         """Whether the journal has outgrown the plan (PLAN-23)."""
         return self._since_snapshot > self._journal_limit
+
+    @property
+    def snapshot_pays(self) -> bool:
+        """Whether the journal is long enough for a snapshot at the end of a run that will be resumed (PLAN-23)."""
+        return self._since_snapshot > COMPACT_AFTER
 
     async def snapshot(self, at: str) -> None:
         """Write ``plan.json`` anew, then an empty journal; no :meth:`write` may be under way."""

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from towline.clock import moment
-from towline.errors.state import OwnershipLostError
+from towline.errors.state import OwnershipLostError, StateLostError
 from towline.events.log import EventLog
 from towline.execution.doors import NodeDoors
 from towline.execution.ended import EndedTasks
@@ -261,7 +261,10 @@ class Session:
     # -------------------------------------------------------------- the end
 
     async def record_end(self, status: str) -> None:
-        """Write the end of the run to the plan; afterwards nothing is pending of it (PLAN section 3)."""
+        """Write the end of the run to the plan; afterwards nothing is pending of it (PLAN section 3).
+
+        A run that is to be resumed leaves a plan that is quickly read (PLAN-23). That can fail and loses nothing.
+        """
         record = RunRecord(
             seq=self.writer.next_seq(),
             at=moment(self.clock.now()),
@@ -271,6 +274,11 @@ class Session:
         waiting = self.writer.write([record])
         if waiting is not None:
             await waiting
+        if status != "succeeded" and self.writer.snapshot_pays:
+            try:
+                await self.writer.snapshot(record.at)
+            except (OwnershipLostError, StateLostError) as error:
+                self.warn(f"the plan keeps its journal, a resume reads that too: {error}")
 
     def tell_end(self, report: RunReport) -> None:
         """Emit the last event."""

@@ -17,12 +17,16 @@ SLICE_TASKS = 500
 COMPACT_AFTER = 1_000
 """Fewest journal records that are worth a new snapshot (PLAN-23)."""
 
+RECORDS_PER_TASK = 3
+"""Journal records per task above which a run in progress writes a snapshot: a task that neither fails nor
+waits makes two, so a run of such tasks writes its plan once at its start, and at its end if it is to be resumed."""
+
 _ENCODER = msgspec.json.Encoder()
 
 
 def journal_limit(tasks: int) -> int:
     """Return above how many journal records a new snapshot is due: n transitions then cost O(n) bytes (PLAN-23)."""
-    return max(COMPACT_AFTER, tasks)
+    return max(COMPACT_AFTER, RECORDS_PER_TASK * tasks)
 
 
 def encode_document(document: PlanDocument) -> bytes:
