@@ -19,7 +19,8 @@ from towline import (
     result_of,
 )
 from towline.modules import spec_of
-from towline.modules.current import current_task
+from towline.modules.current import current_attempt
+from towline.modules.doors import Attempt
 from towline.testing import clause
 
 ANY_CONTEXT: Any = None
@@ -195,12 +196,12 @@ def test_function_module_is_a_plain_function_outside_a_run() -> None:
 @clause("MOD-15")
 def test_calling_a_module_inside_a_running_body_is_refused() -> None:
     """It would run outside the plan: not waited for, not resumed, not seen."""
-    token = current_task.set("publish")
+    token = current_attempt.set(Attempt(task_id="publish", module="publish", run_id="r", worker_id="w", workdir=Path()))
     try:
         with pytest.raises(UndeclaredDependencyError, match=r"publish .*result_of\(build\)"):
             build(ANY_CONTEXT, "abc", note=None)
     finally:
-        current_task.reset(token)
+        current_attempt.reset(token)
 
 
 @clause("MOD-15")

@@ -149,9 +149,9 @@ def _attempt(start: Start, spec: ModuleSpec, pipeline: LoadedPipeline) -> Attemp
 def _call(line: ChildLine, doors: Any, spec: ModuleSpec, attempt: Attempt, inputs: dict[str, Any]) -> Any:
     from towline.modules.awaiting import refuse_unawaited
     from towline.modules.context import Context, SyncContext
-    from towline.modules.current import current_task
+    from towline.modules.current import current_attempt
 
-    current_task.set(attempt.task_id)
+    current_attempt.set(attempt)
     if spec.sync:
         return spec.call(SyncContext(attempt, doors), inputs, attempt.item)
     import asyncio

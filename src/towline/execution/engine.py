@@ -6,10 +6,14 @@ decided begin. The scheduler may hear of an outcome before it is durable, for it
 decides is shown or started before the line is written (PLAN-17).
 """
 
+# ruff: noqa: TC004 - the record is never decoded, so its annotations need no import at start-up.
+
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
 
 from towline.clock import moment
 from towline.errors.state import ResultCorruptError, StateLostError
@@ -454,17 +458,14 @@ class Engine:
         self._record_final(turn, decision.task, row, outcome, None)
 
 
-class _Turn:
+class _Turn(msgspec.Struct):
     """What one turn makes durable, shows and starts."""
 
-    __slots__ = ("at", "cancel", "events", "expand", "marked", "records", "starts")
-
-    def __init__(self, at: str) -> None:
-        self.at = at
-        self.records: list[JournalRecord] = []
-        self.events: list[Facts] = []
-        """An event gets its number when it is emitted, in the order of the log."""
-        self.starts: list[TaskRun] = []
-        self.cancel: list[Cancel] = []
-        self.expand: list[int] = []
-        self.marked: list[asyncio.Future[None]] = []
+    at: str
+    records: list[JournalRecord] = []
+    events: list[Facts] = []
+    """An event gets its number when it is emitted, in the order of the log."""
+    starts: list[TaskRun] = []
+    cancel: list[Cancel] = []
+    expand: list[int] = []
+    marked: list[asyncio.Future[None]] = []

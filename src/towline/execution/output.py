@@ -7,10 +7,10 @@ import logging
 import sys
 import threading
 from collections import deque
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from towline.clock import moment
+from towline.modules.current import current_attempt
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 TEXT_LIMIT = 16 * 1024
 """Longest text of one log or output event (``planning.md`` section 2)."""
-
-current_attempt: ContextVar[Attempt | None] = ContextVar("towline_current_attempt", default=None)
-"""The attempt whose body runs here: copied into threads, absent outside bodies (RUN-37)."""
 
 LOGGER = logging.getLogger("towline.task")
 """What ``ctx.log`` is. Its records reach the run whatever the root logger's level is."""

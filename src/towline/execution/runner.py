@@ -12,11 +12,10 @@ import msgspec
 from towline.errors.run import ConditionError, EngineError
 from towline.errors.state import ResultCorruptError
 from towline.errors.values import ValueTravelError
-from towline.execution.output import current_attempt
 from towline.execution.own_loop import leave_behind
 from towline.execution.taskrun import ENDED, PREPARING, TaskRun
 from towline.modules.context import Context, SyncContext
-from towline.modules.current import current_task
+from towline.modules.current import current_attempt
 from towline.modules.outcomes import Cancelled, Failed, Outcome, Reason, Skipped, Succeeded, TimedOut
 from towline.serialization.exceptions import record_of
 
@@ -65,7 +64,7 @@ class Runner:
     def start(self, run: TaskRun, loop: asyncio.AbstractEventLoop) -> None:
         """Begin an execution; its outcome goes to the host."""
         # Not by the loop's own factory: an eager one would run the body, and its end, inside the turn that starts it.
-        run.asyncio_task = asyncio.Task(self._life(run), loop=loop)
+        run.asyncio_task = asyncio.Task(self._life(run), loop=loop, name=run.row.id)
 
     def stop(self, run: TaskRun, code: str) -> None:
         """Cancel an execution; ``code`` is the reason code of its outcome."""
@@ -82,7 +81,6 @@ class Runner:
         self._host.ended(run, judged(run, self._attempts.outcome_of_abandoned(run)))
 
     async def _life(self, run: TaskRun) -> None:
-        current_task.set(run.row.id)
         current_attempt.set(run.attempt)
         run.phase = PREPARING
         try:

@@ -1,10 +1,14 @@
 """One execution of one task on this node, and what its module is like."""
 
+# ruff: noqa: TC004 - the record is never decoded, so its annotations need no import at start-up.
+
 from __future__ import annotations
 
 from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,24 +81,29 @@ class ModuleKind:
         )
 
 
-class TaskRun:
+class TaskRun(msgspec.Struct, eq=False, dict=True):
     """One execution: its facts, how far it is, and who asked it to stop.
 
-    ``stop`` is ``None``, ``"timeout"`` or the reason code of a cancellation, which outranks a timeout
-    (RUN-20). ``tries`` counts attempts of this execution, ``first_attempt`` those before it.
+    ``inputs`` is ``None`` while one of them has to be read from the store. ``stop`` is ``None``, ``"timeout"`` or the
+    reason code of a cancellation, which outranks a timeout (RUN-20). ``tries`` counts attempts of this execution,
+    ``first_attempt`` those before it.
     """
 
-    # Class attributes are the values of a run that has met nothing yet: most never do, and setting
-    # thirty fields for each would cost as much as the rest of its start.
-    phase = Phase.STARTING
+    position: int
+    row: PlannedTask
+    kind: ModuleKind
+    attempt: Attempt
+    inputs: dict[str, Any] | None
+    first_attempt: int
+    phase: Phase = Phase.STARTING
     stop: str | None = None
-    stopping = False
+    stopping: bool = False
     stop_later: str | None = None
     """A stop that came while an attempt settled: no further attempt follows."""
-    abandoned = False
-    is_marked = False
+    abandoned: bool = False
+    is_marked: bool = False
     """Its ``running`` record is durable."""
-    tries = 0
+    tries: int = 0
     error: BaseException | None = None
     payload: bytes | None = None
     started_at: float | None = None
@@ -104,22 +113,16 @@ class TaskRun:
     body: Any = None
     artifacts: tuple[ArtifactRef, ...] = ()
     findings: list[Finding] | tuple[()] = ()
-    findings_dropped = 0
+    findings_dropped: int = 0
     cursors: tuple[Any, ...] = ()
     """Cursors that the attempt under way has opened; they are stored and closed when its body ends (CUR-09)."""
     offload: Any = None
     """What ``ctx.offload`` of the attempt under way has opened; it is closed when its body ends (OFF-901)."""
-    progress_due_at = 0.0
-    commands = 0
+    progress_due_at: float = 0.0
+    commands: int = 0
     steps: Any = None
     saved_at: float | None = None
     """The last durable cursor write that the plan knows of."""
-
-    def __init__(
-        self, position: int, row: PlannedTask, kind: ModuleKind, attempt: Attempt, inputs: dict[str, Any] | None
-    ) -> None:
-        self.position, self.row, self.kind, self.attempt, self.inputs = position, row, kind, attempt, inputs
-        self.first_attempt = row.attempts
 
     @property
     def given(self) -> dict[str, Any]:

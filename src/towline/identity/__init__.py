@@ -1,6 +1,6 @@
 """Names of things: module and task ids, keys, file segments, run ids, digests."""
 
-from towline.identity.digests import digest_of, digest_segment, is_digest
+from towline.identity.digests import digest_of, digest_of_parts, digest_segment, is_digest
 from towline.identity.names import (
     MODULE_NAME,
     NODE_ID,
@@ -17,6 +17,7 @@ __all__ = [
     "NODE_ID",
     "TaskId",
     "digest_of",
+    "digest_of_parts",
     "digest_segment",
     "encode_key",
     "is_digest",

@@ -49,7 +49,7 @@ def resolve_types(spec: ModuleSpec) -> ModuleSpec:
     while open_specs:  # no recursion: a chain of modules may be longer than Python's stack (SCHED-24)
         current = open_specs.pop()
         if not current.types_resolved:
-            _resolve_one(current)
+            resolve_own_types(current)
         for reference in _references(current):
             if not reference.types_resolved and id(reference) not in found:
                 found[id(reference)] = reference
@@ -59,10 +59,16 @@ def resolve_types(spec: ModuleSpec) -> ModuleSpec:
     return spec
 
 
-def _resolve_one(spec: ModuleSpec) -> None:
-    msgspec.structs.force_setattr(spec, "result_type", _resolved(spec, "result", spec.result_type))
+def resolve_own_types(spec: ModuleSpec) -> None:
+    """Give a spec real types, but nothing that it refers to: for whoever visits all modules anyway.
+
+    Raises:
+        DeclarationError: As ``resolve_types``.
+    """
+    if type(spec.result_type) is Unresolved:
+        msgspec.structs.force_setattr(spec, "result_type", _resolved(spec, "result", spec.result_type))
     for edge in spec.edges:
-        if isinstance(edge.annotation, Unresolved):
+        if type(edge.annotation) is Unresolved:
             msgspec.structs.force_setattr(edge, "annotation", _resolved(spec, edge.param or "after", edge.annotation))
 
 
@@ -75,9 +81,7 @@ def _references(spec: ModuleSpec) -> Iterator[ModuleSpec]:
         yield use.module.spec
 
 
-def _resolved(spec: ModuleSpec, what: str, annotation: Any) -> Any:
-    if not isinstance(annotation, Unresolved):
-        return annotation
+def _resolved(spec: ModuleSpec, what: str, annotation: Unresolved) -> Any:
     written, scope = annotation.written, annotation.scope
     if isinstance(written, TypeVar):
         return Any

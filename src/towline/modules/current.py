@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-current_task: ContextVar[str | None] = ContextVar("towline_current_task", default=None)
-"""The id of the task whose body runs here, set by the runner around each body and hook (RUN-37)."""
+if TYPE_CHECKING:
+    from towline.modules.doors import Attempt
+
+current_attempt: ContextVar[Attempt | None] = ContextVar("towline_current_attempt", default=None)
+"""The attempt whose body or hook runs here, set by the runner and copied into threads; ``None`` outside (RUN-37)."""

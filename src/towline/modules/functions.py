@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from towline.errors.declaration import UndeclaredDependencyError
-from towline.modules.current import current_task
+from towline.modules.current import current_attempt
 from towline.modules.kinds import ManyTasks, OneTask
 from towline.modules.settings import ArtifactRequest
 
@@ -44,9 +44,9 @@ class _Declared(Generic[P, R_co]):
             UndeclaredDependencyError: Called inside a running body, which has to declare what it needs, or
                 without a value for a dependency.
         """
-        reader = current_task.get()
+        reader = current_attempt.get()
         if reader is not None:
-            raise UndeclaredDependencyError(reader, self.name)
+            raise UndeclaredDependencyError(reader.task_id, self.name)
         if self.towline_spec.edges:
             self._check_given(len(args), kwargs)
         return self.__wrapped__(*args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from towline.errors.declaration import DeclarationError, UndeclaredDependencyError
-from towline.modules.current import current_task
+from towline.modules.current import current_attempt
 from towline.modules.kinds import OneTask, is_module
 from towline.modules.selectors import Selector
 
@@ -50,7 +50,9 @@ class Marker:
         self._refuse()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise UndeclaredDependencyError(current_task.get() or "code outside a run", name_of(self._module))
+        reader = current_attempt.get()
+        who = "code outside a run" if reader is None else reader.task_id
+        raise UndeclaredDependencyError(who, name_of(self._module))
 
     __call__ = __getitem__ = __iter__ = __len__ = __bool__ = __contains__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse

@@ -154,7 +154,9 @@ def write_report(folder: Path, report: RunReport) -> str:
     data = msgspec.json.encode(report)
     if len(report.tasks) <= INDENTED_TASKS:
         data = msgspec.json.format(data, indent=1)
-    temporary.write_bytes(data + b"\n")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.write(b"\n")
     temporary.replace(path)
     return str(path)
 

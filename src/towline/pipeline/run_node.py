@@ -154,7 +154,7 @@ class RunNode:
         if matrix is not None:
             standing.matrix = matrix
         inputs = None if row.parent is not None else self.values.inputs(position)
-        return TaskRun(position, row, self.kinds[row.module], standing, inputs)
+        return TaskRun(position, row, self.kinds[row.module], standing, inputs, row.attempts)
 
     def forget(self, run: TaskRun) -> None:
         """Let an ended execution go; its commands stay counted."""

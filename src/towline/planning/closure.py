@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from towline.errors.declaration import DeclarationError
-from towline.modules.annotations import Unresolved, resolve_types
+from towline.modules.annotations import resolve_own_types
 from towline.modules.spec import Edge, ModuleRef
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ def required_modules(roots: Sequence[ModuleSpec]) -> tuple[list[ModuleSpec], lis
         other = found.get(name)
         if other is None:
             found[name] = spec
-            is_open = spec.edges or spec.each is not None or spec.settings.consumes
-            if (is_open and _push_required(spec, waiting)) or type(spec.result_type) is Unresolved:
+            if spec.edges or spec.each is not None or spec.settings.consumes:
+                _push_required(spec, waiting)
+            if not spec.types_resolved:
                 try:
-                    found[name] = resolve_types(spec)
+                    resolve_own_types(spec)
                 except DeclarationError as error:
                     problems[str(error).rstrip(".")] = None
         elif other is not spec and not _is_same(other, spec):
@@ -45,18 +46,13 @@ def _by_name(spec: ModuleSpec) -> str:
     return spec.name
 
 
-def _push_required(spec: ModuleSpec, waiting: list[ModuleSpec]) -> bool:
-    """Put the modules that this one requires on the list; says whether an annotation is still as it was written."""
-    unresolved = False
-    for edge in spec.edges:
-        if edge.use != "optional" and type(edge.to) is ModuleRef:
-            waiting.append(edge.to.spec)
-        if type(edge.annotation) is Unresolved:
-            unresolved = True
-    waiting.extend([use.module.spec for use in spec.settings.consumes])
+def _push_required(spec: ModuleSpec, waiting: list[ModuleSpec]) -> None:
+    """Put the modules that this one requires on the list."""
+    waiting.extend([edge.to.spec for edge in spec.edges if edge.use != "optional" and type(edge.to) is ModuleRef])
+    if spec.settings.consumes:
+        waiting.extend([use.module.spec for use in spec.settings.consumes])
     if type(spec.each) is Edge and type(spec.each.to) is ModuleRef:
         waiting.append(spec.each.to.spec)
-    return unresolved
 
 
 def _is_same(left: ModuleSpec, right: ModuleSpec) -> bool:

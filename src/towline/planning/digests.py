@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from towline.identity.digests import digest_of
+from towline.identity.digests import digest_of, digest_of_parts
 from towline.modules.spec import NO_SETTINGS, Edge
 from towline.planning.typing_rules import type_name
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from towline.modules.spec import ModuleSpec
     from towline.planning.records import EdgeUse, PlannedTask
+
+GRAPH_SLICE = 1_000
+"""Tasks of a graph that are encoded at once for its digest: a large plan needs no second copy of all its digests."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -97,8 +100,15 @@ def child_digests(join: PlannedTask, above: str, key: str, item_digest: str) -> 
 
 def graph_digest(tasks: Iterable[PlannedTask]) -> str:
     """Return the digest of the graph as built, before an ``each`` grows it (``planning.md`` section 2)."""
-    lines = sorted((task.id, task.own_digest, task.code_digest) for task in tasks)
-    return digest_of(_ENCODER.encode(lines))
+    ordered = sorted(tasks, key=_id_of)
+    return digest_of_parts(
+        _ENCODER.encode([(task.id, task.own_digest, task.code_digest) for task in ordered[start : start + GRAPH_SLICE]])
+        for start in range(0, max(len(ordered), 1), GRAPH_SLICE)
+    )
+
+
+def _id_of(task: PlannedTask) -> str:
+    return task.id
 
 
 def program_fingerprint(graph: str, kernels: Mapping[str, str] | None = None) -> str:
