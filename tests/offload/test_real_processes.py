@@ -171,9 +171,9 @@ async def test_large_buffers_of_one_host_go_through_a_segment() -> None:
         await graph.execute()
         assert t.cluster.stats().bytes_sent == before
         assert t.runtime._regions is not None
-        assert len(t.runtime._regions._staged) == 1
+        assert len(t.runtime._regions.staging._staged) == 1
         big.bump()
-        assert len(t.runtime._regions._staged) == 0
+        assert len(t.runtime._regions.staging._staged) == 0
 
     assert out._data[0] == 1
 

@@ -7,7 +7,7 @@ import os
 import msgspec
 import pytest
 from simulation.faults import Fault, Plan, make_plan
-from simulation.mutants import MUTANTS
+from simulation.mutants import MUTANTS, SHARED_MUTANTS
 from simulation.world import simulate
 
 from towline.testing import clause
@@ -20,6 +20,8 @@ FOUND_AT = {
     "older_fence_accepted": 2, "fence_constant_per_call": 2, "late_result_applied": 1, "hello_once": 11,
     "current_bytes_for_any_version": 1, "dedupe_by_call_alone": 7, "cache_by_buffer_alone": 0, "no_war_edges": 0,
     "no_deadline_no_inventory": 2, "finished_jobs_listed": 2, "partial_commit": 0, "in_out_in_place": 0,
+    "written_region_used_again": 0, "stopped_kernel_has_ended": 0, "staged_used_again_at_once": 0,
+    "lost_session_returns_loans": 41, "loan_ends_with_the_piece": 4,
 }  # fmt: skip
 """A seed that finds each planted bug; ``make soak-offload`` looks for them anew among the first 100."""
 
@@ -36,13 +38,28 @@ def test_nemesis_changes_no_byte(first: int) -> None:
             raise AssertionError(f"seed {seed}: {error}\nplan: {plan}") from error
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+SHARED_SEEDS = int(os.environ.get("TOWLINE_OFFLOAD_SEEDS", "60"))
+
+
+@clause("OFF-708", "OFF-709")
+@pytest.mark.parametrize("first", range(0, SHARED_SEEDS, BATCH))
+def test_nemesis_changes_no_byte_of_shared_memory(first: int) -> None:
+    """On one host a worker that is stopped, cut off or given up still has the memory: it reads and writes later than anyone thinks."""
+    for seed in range(first, min(first + BATCH, SHARED_SEEDS)):
+        try:
+            simulate(make_plan(seed, shared=True))
+        except Exception as error:
+            plan = msgspec.json.encode(make_plan(seed, shared=True)).decode()
+            raise AssertionError(f"seed {seed}: {error}\nplan: {plan}") from error
+
+
+@pytest.mark.parametrize("mutant", [*MUTANTS, *SHARED_MUTANTS])
 def test_a_planted_bug_is_found(mutant: str) -> None:
     """A soak that finds no planted bug proves nothing about the others."""
     seeds = range(GATE_SEEDS) if GATE_SEEDS else [FOUND_AT[mutant]]
     for seed in seeds:
         try:
-            simulate(make_plan(seed, mutant))
+            simulate(make_plan(seed, mutant, shared=mutant in SHARED_MUTANTS))
         except Exception:
             return
     pytest.fail(f"{mutant} was not found in {len(seeds)} seeds")

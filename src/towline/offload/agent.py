@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 
 from towline.access.addresses import check_listener
 from towline.access.tokens import system_random
-from towline.offload.agent_shell import AgentShell
 from towline.offload.numeric import limit_blas_threads, numeric_fingerprint
 from towline.offload.options import AgentOptions
 from towline.offload.pieces import PrivateMemory
 from towline.offload.records import AgentEnd
-from towline.offload.worker_core import WorkerCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from towline.clock import Clock
+    from towline.offload.agent_shell import AgentShell
     from towline.offload.links import Link, Transport
     from towline.offload.options import OffloadAccess
     from towline.offload.processes import ProcessRunner
@@ -79,7 +78,10 @@ class WorkerAgent:
         """
         if self._shell is not None:
             return
+        # Imported here, like the master's half in ``Cluster``: a process is mostly one of the two.
+        from towline.offload.agent_shell import AgentShell
         from towline.offload.threads import ThreadRunner
+        from towline.offload.worker_core import WorkerCore
 
         loop = asyncio.get_running_loop()
         token = self._access.token if self._access is not None else ""

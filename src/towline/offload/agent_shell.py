@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from towline.offload.actions import Close, Send, Trust
 from towline.offload.arrays import Array, bytes_of
 from towline.offload.bonds import Connect, EndAgent, StartKernel, StopKernel
-from towline.offload.pieces import Memory, Piece
+from towline.offload.pieces import ArrayPlan, Memory, Piece
 from towline.offload.ports import Links
 from towline.offload.work import Output, Runner, Work
 
@@ -114,6 +114,7 @@ class AgentShell:
         if self.stopped:
             return
         self._tell_of_pause(self.timers.time() - self._due)
+        self._memory.tidy(self.timers.time())
         self.core.tick(self.timers.time())
         self._schedule()
         self.settle()
@@ -142,7 +143,7 @@ class AgentShell:
         pieces: list[Piece | None] = []
         outputs = []
         for plan in job.writes:
-            piece, start = self._output(job, plan.nbytes, plan.ref.segment), None
+            piece, start = self._output(plan, function.kernel.executor), None
             for read, array in zip(job.reads, inputs, strict=True):
                 if read.ref.buffer_id == plan.ref.buffer_id:
                     start = array
@@ -177,10 +178,12 @@ class AgentShell:
         self._work[id(job)] = (work, runner)
         runner.start(work)
 
-    def _output(self, job: Job, nbytes: int, segment: tuple[str, int] | None) -> Piece | None:
+    def _output(self, plan: ArrayPlan, executor: str) -> Piece | None:
+        """Return where an output goes. Each is written as a whole: cleared before the run, or by its kernel (OFF-109)."""
+        segment = plan.ref.segment
         if segment is not None:
-            return self._memory.attach(segment, nbytes, writable=True)
-        return self._memory.allocate(nbytes)
+            return self._memory.attach(segment, plan.nbytes, writable=True, filled=executor == "thread")
+        return self._memory.allocate(plan.nbytes)
 
     def _soon_failed(self, job: Job) -> None:
         from towline.offload.messages import ErrorReport

@@ -264,7 +264,7 @@ class BufferTable:
 
     def _unstage(self, buffer: Buffer) -> None:
         if self.regions is not None:
-            self.regions.unstage(buffer.id)
+            self.regions.staging.unstage(buffer.id)
 
     def _take_id(self) -> int:
         self._next_id += 1

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from towline.access.addresses import check_listener, is_loopback
 from towline.errors.offload import GraphStateError, KernelDeclarationError, OffloadUnavailableError
 from towline.offload.kernels import KernelFunction, KernelRef
-from towline.offload.master import MasterCore
 from towline.offload.numeric import limit_blas_threads, numeric_fingerprint
 from towline.offload.policies import LeastLoadedPolicy
-from towline.offload.probing import run_probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from towline.offload.links import Transport
+    from towline.offload.master import MasterCore
     from towline.offload.options import OffloadAccess
     from towline.offload.policies import OffloadPolicy
     from towline.offload.records import (
@@ -201,6 +200,7 @@ class Cluster:
         limit_blas_threads(options.blas_threads)
         regions = runtime._region_pool() if options.shm else None
         runtime._table.regions = regions
+        from towline.offload.master import MasterCore
         from towline.offload.regions import host_identity
 
         core = MasterCore(
@@ -232,6 +232,8 @@ class Cluster:
 
     async def _prepare_probes(self, core: MasterCore) -> None:
         """Run each probe here, in a thread: what workers will be compared with."""
+        from towline.offload.probing import run_probe
+
         loop = asyncio.get_running_loop()
         registry = self._runtime._kernels
         for name in registry.names():

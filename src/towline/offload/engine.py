@@ -11,7 +11,7 @@ from towline.offload.cancellation import CancelFlag
 from towline.offload.explain import REMEMBERED_CALLS
 from towline.offload.ports import Links
 from towline.offload.records import WARNED_REASONS, Decline, OffloadEvent
-from towline.offload.work import Output, Work
+from towline.offload.work import MAY_STILL_RUN, Output, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -213,13 +213,23 @@ class Engine:
             start = next((view for b, view in zip(call.reads, inputs, strict=True) if b is buffer), None)
             outputs.append(Output(buffer._data.dtype, buffer._data.shape, start))
 
+        # A run that was cancelled reads on until it ends: until then its regions must not get other bytes (OFF-708).
+        regions = [buffer._region for buffer in call.reads if buffer._region is not None]
+        for region in regions:
+            region.users.add(fence)
+
         def done(arrays: list[Array], seconds: float) -> None:
             self._work.pop(fence, None)
+            for region in regions:
+                region.users.discard(fence)
             self.scheduler.local_finished(call, fence, arrays, seconds, self.timers.time())
             self.changed()
 
         def failed(report: ErrorReport, seconds: float) -> None:
             self._work.pop(fence, None)
+            if report.kind not in MAY_STILL_RUN:
+                for region in regions:
+                    region.users.discard(fence)
             self._local_failed(call, fence, report, seconds)
 
         in_process = call.host is None and kernel is not None and self._needs_process(call)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import os
+import select
 import signal
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from towline.clock import SystemClock
+from towline.offload.mappings import TIDY_EVERY_S, Mappings
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 PR_SET_PDEATHSIG = 1
 ArraySpec = tuple[str, list[int], tuple[str, int] | None, bytes | None]
@@ -42,31 +46,15 @@ class Reply(msgspec.Struct, array_like=True):
     outputs: list[bytes | None]
 
 
-class Mappings:
-    """Segments that stay mapped between runs, until their file is gone."""
+class SegmentGoneError(Exception):
+    """A segment of a request is not there: a later version was committed meanwhile."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, bool], tuple[mmap.mmap, int]] = {}
 
-    def view(self, segment: tuple[str, int], nbytes: int, writable: bool) -> memoryview:
-        """Return the bytes of a segment; raises ``OSError`` if it is not there."""
-        name, offset = segment
-        key = (name, writable)
-        known = self._known.get(key)
-        if known is None:
-            handle = os.open(f"/dev/shm/{name}", os.O_RDWR if writable else os.O_RDONLY)
-            try:
-                size = os.fstat(handle).st_size
-                known = (mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ), size)
-            finally:
-                os.close(handle)
-            self._known[key] = known
-        return memoryview(known[0])[offset : offset + nbytes]
-
-    def sweep(self) -> None:
-        """Let go of what was unlinked, so that its memory is freed."""
-        for key in [key for key in self._known if not os.path.exists(f"/dev/shm/{key[0]}")]:
-            del self._known[key]
+def _mapped(mappings: Mappings, segment: tuple[str, int], nbytes: int, *, writable: bool) -> memoryview:
+    view = mappings.view(segment, nbytes, writable=writable, filled=writable)
+    if view is None:
+        raise SegmentGoneError(f"segment {segment[0]} is gone")
+    return view
 
 
 def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
@@ -87,7 +75,9 @@ def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
             for length in shape:
                 size *= length
             memory = (
-                mappings.view(segment, size, False) if segment is not None else memoryview(data or b"").toreadonly()
+                _mapped(mappings, segment, size, writable=False)
+                if segment is not None
+                else memoryview(data or b"").toreadonly()
             )
             inputs.append(array_over(memory, dtype, tuple(shape)))
         outputs = []
@@ -97,19 +87,13 @@ def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
             for length in shape:
                 size *= length
             over = (
-                array_over(mappings.view(segment, size, True), dtype, tuple(shape))
+                array_over(_mapped(mappings, segment, size, writable=True), dtype, tuple(shape))
                 if segment is not None and size
                 else None
             )
             outputs.append(Output(dtype, tuple(shape), inputs[start] if start >= 0 else None, over, segment))
-    except FileNotFoundError as error:
-        if not str(error.filename).startswith("/dev/shm/"):
-            report = report_of(error)
-            return Reply(
-                0.0, (report.kind, report.type_name, report.message, report.traceback, False, report.causes), []
-            )
-        # A later version was committed meanwhile: whoever sent this call has given it up.
-        return Reply(0.0, ("stale_input", "Lost", f"segment {error.filename} is gone", "", True, []), [])
+    except SegmentGoneError as error:  # whoever sent this call has given it up
+        return Reply(0.0, ("stale_input", "Lost", str(error), "", True, []), [])
     except Exception as error:  # noqa: BLE001 - what a home raises on import is the call's failure
         report = report_of(error)
         return Reply(0.0, (report.kind, report.type_name, report.message, report.traceback, False, report.causes), [])
@@ -135,6 +119,16 @@ def run(request: Request, mappings: Mappings, flag: Any) -> Reply:
     return Reply(seconds, None, small)
 
 
+def _next(link: socket.socket, stream: BinaryIO, mappings: Mappings) -> bytes:
+    """Wait for the length of the next request; while there is none, memory that was unlinked is let go of.
+
+    A request comes only after the reply to the one before, so nothing of it waits in the stream's buffer.
+    """
+    while len(mappings) and not select.select([link], [], [], TIDY_EVERY_S)[0]:
+        mappings.tidy(SystemClock.monotonic())
+    return stream.read(4)
+
+
 def main() -> None:
     """Serve the parent on the inherited socket, until it closes it or dies."""
     parent = int(sys.argv[2])
@@ -151,13 +145,13 @@ def main() -> None:
     mappings = Mappings()
     decode = msgspec.msgpack.Decoder(Request).decode
     encode = msgspec.msgpack.Encoder().encode
-    stream = link.makefile("rb", buffering=1 << 16)
+    stream = link.makefile("rb")
     with contextlib.suppress(ConnectionError):
-        while len(head := stream.read(4)) == 4:
+        while len(head := _next(link, stream, mappings)) == 4:
             request = decode(stream.read(int.from_bytes(head, "little")))
             reply = encode(run(request, mappings, flag))
             link.sendall(len(reply).to_bytes(4, "little") + reply)
-            mappings.sweep()
+            mappings.tidy(SystemClock.monotonic())
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from towline.offload.messages import (
     Hello,
     Pull,
     Result,
+    Returned,
 )
 from towline.offload.outgoing import Outgoing
 from towline.offload.probing import ECHO
@@ -165,6 +166,8 @@ class MasterCore(Joining):
                 self._fetch_failed(session, message, now)
             case Drain():
                 self._draining(session, now)
+            case Returned():
+                self._loans_over(session, message)
             case Bye():
                 self._gone(session, message.reason, now)
             case ErrorMessage():
@@ -187,6 +190,8 @@ class MasterCore(Joining):
         if self._last_tick is not None and now - self._last_tick > 4 * self.tick_s:
             paused = now - self._last_tick - self.tick_s
         self._last_tick = now
+        if self._regions is not None:
+            self._regions.tidy(now)
         if paused:
             self._forgive(paused)
         for peer in list(self.peers.values()):
@@ -266,6 +271,7 @@ class MasterCore(Joining):
         session = self.sessions.get(call.session)
         if session is not None and (dispatch := session.calls.get(call.number)) is not None:
             self._forget(session, dispatch)
+            self._release_regions(dispatch, ended=False)
             if session.living:
                 self._send(session.link, Cancel(call.number, dispatch.fence))
             self._ended_with(call.number, dispatch.fence)
@@ -347,6 +353,7 @@ class MasterCore(Joining):
         elif ack.verdict in ("full", "draining", "superseded"):
             session.full = True
             self._forget(session, dispatch)
+            self._release_regions(dispatch, ended=ack.verdict != "superseded")
             self._again(call, now)
         else:
             if ack.verdict == "unknown_kernel":

@@ -12,6 +12,7 @@ from towline.offload.messages import (
     ResultAck,
 )
 from towline.offload.records import Decline
+from towline.offload.work import MAY_STILL_RUN
 
 if TYPE_CHECKING:
     from towline.offload.arrays import Array
@@ -36,9 +37,9 @@ class Endings(MasterState):
         self._tell("call_committed", now, session, {}, call)
         self.scheduler.room_made = True
 
-    def _answer(self, session: Session, dispatch: Dispatch, *, keep_outputs: bool = False) -> None:
+    def _answer(self, session: Session, dispatch: Dispatch, *, ended: bool = True, keep_outputs: bool = False) -> None:
         self._forget(session, dispatch)
-        self._release_regions(dispatch, ended=True, keep_outputs=keep_outputs)
+        self._release_regions(dispatch, ended=ended, keep_outputs=keep_outputs)
         self._ended_with(dispatch.call.number, dispatch.fence)
         self._send(session.link, ResultAck(dispatch.call.number, dispatch.fence, "committed"))
 
@@ -50,7 +51,8 @@ class Endings(MasterState):
         else:
             self.scheduler.stale += 1
             self._tell("result_stale", now, session, {"call": message.call, "fence": message.fence})
-        self._release_fence(message.fence)
+        if self._regions is not None and kernel_ended(message):
+            self._regions.ended(message.fence)
         self._send(
             session.link, ResultAck(message.call, message.fence, "duplicate" if seen == message.fence else "stale")
         )
@@ -58,7 +60,7 @@ class Endings(MasterState):
     def _failed_result(self, session: Session, dispatch: Dispatch, message: Result, now: float) -> None:
         call = dispatch.call
         report = message.error or ErrorReport("kernel_error", "Unknown", "the worker gave no reason")
-        self._answer(session, dispatch)
+        self._answer(session, dispatch, ended=kernel_ended(message))
         if report.kind == "drained" or message.status == "cancelled":
             self._again(call, now)
             return
@@ -124,7 +126,13 @@ class Endings(MasterState):
         self.scheduler.advance(now)
 
     def _release_regions(self, dispatch: Dispatch, *, ended: bool, keep_outputs: bool = False) -> None:
-        """Regions are used again only after a RESULT of every fence that was given them; else they are lost (OFF-708)."""
+        """Regions are used again only when the kernel of every fence that was given them has ended; else they are lost.
+
+        Who may write into a region (OFF-708): the worker keeps it mapped, and a worker that was stopped, or is thought dead, may
+        run its kernel at any later time. So a region counts the fences it was given to. A fence leaves it by a RESULT that comes of the end
+        of its kernel, which runs once (OFF-611), or by a CALL_ACK that refuses the call. A region that is put away while a
+        fence is left is unlinked, and its memory never shown to anyone again: what a zombie writes there, nobody reads.
+        """
         if self._regions is None:
             return
         for buffer in dispatch.call.reads:
@@ -137,6 +145,9 @@ class Endings(MasterState):
                 if not keep_outputs:
                     self._regions.retire(region, viewed=False)
 
-    def _release_fence(self, fence: int) -> None:
-        if self._regions is not None:
-            self._regions.ended(fence)
+
+def kernel_ended(message: Result) -> bool:
+    """Say whether a RESULT proves that the kernel of its fence does not run any more."""
+    if message.status == "ok":
+        return True
+    return message.status == "failed" and message.error is not None and message.error.kind not in MAY_STILL_RUN

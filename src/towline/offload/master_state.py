@@ -161,6 +161,8 @@ class MasterState:
         if self._names.get(session.worker) is session:
             del self._names[session.worker]
         del self.sessions[session.uid]
+        if self._regions is not None:
+            self._regions.staging.session_ended(session.uid)
         self._out.append(Close(session.link, reason))
 
 

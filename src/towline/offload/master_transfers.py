@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +18,17 @@ from towline.offload.messages import (
     Gone,
     Pull,
     Result,
+    Returned,
 )
 from towline.offload.outgoing import Transfer
 
 if TYPE_CHECKING:
+    from towline.offload.buffers import Buffer
     from towline.offload.sessions import Dispatch, Session
+
+
+STAGED_FROM_BYTES = 1 << 20
+"""Smaller arrays go through the socket also on one host."""
 
 
 class Transfers(Endings):
@@ -175,13 +181,21 @@ class Transfers(Endings):
                 session.link, Gone(pull.transfer, pull.buf, pull.ver, buffer._version if buffer is not None else 0)
             )
             return
-        segment = self._staged(session, buffer) if pull.offset == 0 else None
+        segment = self._staged(session, buffer, pull.transfer) if pull.offset == 0 else None
         view = bytes_of(buffer._data).toreadonly()
         session.peer.outgoing.begin(Transfer(pull.transfer, view, pull.offset, pull.buf, pull.ver, segment))
         session.keep(pull.buf, pull.ver, buffer._data.nbytes)
 
-    def _staged(self, session: Session, buffer: Any) -> tuple[str, int] | None:
-        """On one host: one copy into a segment, which the worker maps (OFF-709)."""
-        if session.shm != "on" or self._regions is None or buffer._data.nbytes < 1 << 20:
+    def _staged(self, session: Session, buffer: Buffer, transfer: int) -> tuple[str, int] | None:
+        """On one host: one copy into a segment, which is lent to the worker (OFF-709)."""
+        if session.shm != "on" or self._regions is None or buffer._data.nbytes < STAGED_FROM_BYTES:
             return None
-        return self._regions.stage(buffer._id, buffer._version, bytes_of(buffer._data))
+        segment = self._regions.staging.stage(buffer._id, buffer._version, bytes_of(buffer._data))
+        if segment is not None:
+            self._regions.staging.lend(buffer._id, session.uid, transfer)
+        return segment
+
+    def _loans_over(self, session: Session, message: Returned) -> None:
+        if self._regions is not None:
+            for transfer in message.transfers:
+                self._regions.staging.returned(session.uid, transfer)

@@ -1,4 +1,4 @@
-"""The twenty messages of protocol 1, as records that decode strictly (spec section 6).
+"""The twenty-one messages of protocol 1, as records that decode strictly (spec section 6).
 
 Each is a msgpack array: unknown trailing fields are ignored, missing ones take their default.
 """
@@ -236,7 +236,12 @@ class ErrorMessage(Message, frozen=True, array_like=True):
     text: str = ""
 
 
+class Returned(Message, frozen=True, array_like=True):
+    code = 21
+    transfers: list[int]
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Challenge, Auth, Hello, Welcome, Reject, Heartbeat, HeartbeatAck, CallMessage, CallAck, Pull,
-    Data, Gone, Result, Fetch, ResultAck, Cancel, Evict, Drain, Bye, ErrorMessage,
+    Data, Gone, Result, Fetch, ResultAck, Cancel, Evict, Drain, Bye, ErrorMessage, Returned,
 )  # fmt: skip

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from towline.offload.messages import BufferRef
 
 
+Loan = tuple[int, int]
+"""A link and a transfer on it, by which a master lent a staged segment."""
+
+
 class Piece:
     """Bytes of one array. ``segment`` names them for another process; None: they are private to this one."""
 
@@ -34,8 +38,24 @@ class Memory(Protocol):
         """Return writable memory of any content; None when there is none."""
         ...
 
-    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> Piece | None:
-        """Map a segment; None if it is not there. ``whole``: all of it will be read."""
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, filled: bool = False) -> Piece | None:
+        """Map a segment; None if it is not there. ``filled``: this process will write all of it."""
+        ...
+
+    def borrow(self, segment: tuple[str, int], nbytes: int, loan: Loan) -> Piece | None:
+        """Map a staged segment to read it; None if it is not there. ``returned`` tells when the loan is over."""
+        ...
+
+    def decline(self, loan: Loan) -> None:
+        """A segment was lent that nobody here waits for any more."""
+        ...
+
+    def returned(self) -> list[Loan]:
+        """Return the loans that ended since the last call."""
+        ...
+
+    def tidy(self, now: float) -> None:
+        """Give back what nobody needs."""
         ...
 
 
@@ -49,9 +69,25 @@ class PrivateMemory:
         except MemoryError:
             return None
 
-    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> Piece | None:
+    def attach(self, segment: tuple[str, int], nbytes: int, *, writable: bool, filled: bool = False) -> Piece | None:
         """There is no shared memory here."""
         return None
+
+    def borrow(self, segment: tuple[str, int], nbytes: int, loan: Loan) -> Piece | None:
+        """There is no shared memory here: no master lends any."""
+        return None
+
+    def decline(self, loan: Loan) -> None:
+        """There are no loans."""
+        return
+
+    def returned(self) -> list[Loan]:
+        """There are no loans."""
+        return []
+
+    def tidy(self, now: float) -> None:
+        """Nothing is kept."""
+        return
 
 
 class ArrayPlan:

@@ -66,7 +66,8 @@ class Placer:
         if call.place == "remote" or type(self.policy) is LeastLoadedPolicy:
             # Views are for policies of others; the default's choice needs five numbers of each worker.
             costs = {
-                session.worker: session.completion_s(missing[session.worker], call.output_bytes) for session in fit
+                session.worker: session.completion_s(missing[session.worker], returning_bytes(call, session))
+                for session in fit
             }
             best = min(fit, key=lambda s: (costs[s.worker], missing[s.worker], s.worker)) if len(fit) > 1 else fit[0]
             self.on_choice(call, out, costs, best.worker)
@@ -75,7 +76,7 @@ class Placer:
         scheduler = self._scheduler
         view = CallView(
             call=CallNumber(call.number), kernel=call.kernel_name, payload_bytes=call.payload_bytes,
-            output_bytes=call.output_bytes, missing_bytes=missing, attempt=call.attempts + 1,
+            output_bytes=max(returning_bytes(call, session) for session in fit), missing_bytes=missing, attempt=call.attempts + 1,
             failed_on=tuple(sorted(call.failed_on)), expected_s=call.expected_s,
         )  # fmt: skip
         local = LocalView(
@@ -113,6 +114,13 @@ class Placer:
         if not session.has_room or session.peer.outgoing.unsent_bytes > self._options.send_window_bytes:
             return "all_busy", ""
         return "", ""
+
+
+def returning_bytes(call: Call, session: Session) -> int:
+    """Return how many output bytes would have to come from the worker: shared buffers are written where they are read."""
+    if session.shm != "on":
+        return call.output_bytes
+    return sum(buffer._data.nbytes for buffer in call.writes if not buffer._shared)
 
 
 def missing_bytes(call: Call, session: Session) -> int:

@@ -8,30 +8,38 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import secrets
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from towline.offload.mappings import FOLDER, NAME, Mappings, map_file
+from towline.offload.staging import Staging
+
 if TYPE_CHECKING:
     from towline.offload.arrays import Array, DType
 
-FOLDER = "/dev/shm"
-FREE_LIMIT_BYTES = 1 << 30
-"""Regions kept for use again; beyond it they are unlinked."""
-_NAME = re.compile(r"towline-[0-9]+-[0-9]+-[0-9a-f]{16}-[0-9]+\Z")
+IDLE_LIMIT_BYTES = 1 << 30
+"""Regions kept for use again; beyond it the oldest are unlinked."""
+IDLE_S = 30.0
+"""How long a region that nobody takes is kept."""
 
 
 class Region:
-    """One file of shared memory. ``users`` are the fences of calls that were given it and have not ended."""
+    """One file of shared memory.
 
-    __slots__ = ("_memory", "name", "size", "users", "viewed")
+    ``users`` may still look at it, or write: the fences of calls that were given it and have not ended, and
+    (session, transfer) for each loan of a staged one. ``viewed``: somebody may look at it for ever.
+    """
+
+    __slots__ = ("_memory", "idle_since", "name", "size", "users", "viewed")
 
     def __init__(self, name: str, size: int, memory: mmap.mmap | None) -> None:
         self.name, self.size, self._memory = name, size, memory
-        self.users: set[int] = set()
+        self.users: set[int | tuple[int, int]] = set()
         self.viewed = False
+        self.idle_since: float | None = None
 
     @property
     def segment(self) -> tuple[str, int]:
@@ -40,8 +48,12 @@ class Region:
 
     @property
     def memory(self) -> mmap.mmap:
-        """Its mapping; a staged region, which this process never reads, has none."""
-        assert self._memory is not None
+        """Its mapping, made when it is first asked for: a region that was staged once is not mapped here."""
+        if self._memory is None:
+            found = map_file(self.name, writable=True, filled=True)
+            if found is None:
+                raise MemoryError(f"{self.size} bytes of shared memory cannot be mapped")
+            self._memory = found[0]
         return self._memory
 
     def view(self) -> memoryview:
@@ -57,48 +69,70 @@ class Region:
 
 
 class RegionPool:
-    """Makes regions, uses them again where nobody can still look at them, and unlinks all it made."""
+    """Makes regions, uses them again where nobody can still look at them, and unlinks all it made.
+
+    A region that is made costs the system more than the copy into it: each page is to be found, cleared and
+    mapped. So up to ``IDLE_LIMIT_BYTES`` of regions that nobody needs stay here, mapped, for the next array of
+    their size; after ``IDLE_S``, or when there is no other memory, they are given back.
+    """
 
     def __init__(self) -> None:
         self._prefix = f"towline-{os.getuid()}-{os.getpid()}-{secrets.token_hex(8)}"
         self._count = 0
         self._made: dict[str, Region] = {}
-        self._free: dict[int, list[Region]] = {}
-        self._free_bytes = 0
-        self._staged: dict[int, tuple[int, Region]] = {}
+        self._idle: OrderedDict[str, Region] = OrderedDict()
+        self._idle_of: dict[int, list[Region]] = {}
+        self._idle_bytes = 0
+        self.staging = Staging(self)
+        self.mappings = Mappings()
         self.refused: str | None = None
 
     def take(self, nbytes: int) -> Region | None:
         """Return a region of that size with any content; None where there is no shared memory."""
-        free = self._free.get(nbytes)
-        if free:
-            self._free_bytes -= nbytes
-            return free.pop()
+        idle = self._idle_of.get(nbytes)
+        if idle:
+            region = idle[-1]  # the latest: its bytes may still be in a cache
+            self._wake(region)
+            return region
         return self._make(nbytes, None)
 
+    def take_filled(self, content: memoryview) -> Region | None:
+        """Return a region that holds a copy of these bytes; None where there is no shared memory."""
+        if not self._idle_of.get(content.nbytes):
+            return self._make(content.nbytes, content)
+        region = self.take(content.nbytes)
+        assert region is not None
+        region.view()[:] = content
+        return region
+
     def _make(self, nbytes: int, content: memoryview | None) -> Region | None:
+        try:
+            return self._made_of(nbytes, content)
+        except OSError:
+            self._give_back_idle()
+        try:
+            return self._made_of(nbytes, content)
+        except OSError as error:
+            self.refused = f"no shared memory of {nbytes} bytes: {error.strerror}"
+            return None
+
+    def _made_of(self, nbytes: int, content: memoryview | None) -> Region:
         name = f"{self._prefix}-{self._count}"
         self._count += 1
         memory: mmap.mmap | None = None
-        try:
-            handle = os.open(f"{FOLDER}/{name}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        except OSError as error:
-            self.refused = f"no shared memory: {error.strerror}"
-            return None
+        handle = os.open(f"{FOLDER}/{name}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
             if content is not None:
                 # Written, not mapped: the system then clears no page before it is filled, and maps none here.
                 while content.nbytes:
                     content = content[os.write(handle, content) :]
             else:
-                os.posix_fallocate(
-                    handle, 0, max(nbytes, 1)
-                )  # a sparse file would kill us with SIGBUS when memory ends
+                # A sparse file would kill us with SIGBUS when memory ends.
+                os.posix_fallocate(handle, 0, max(nbytes, 1))
                 memory = mmap.mmap(handle, max(nbytes, 1))
-        except OSError as error:
-            self.refused = f"no shared memory of {nbytes} bytes: {error.strerror}"
+        except OSError:
             os.unlink(f"{FOLDER}/{name}")
-            return None
+            raise
         finally:
             os.close(handle)
         region = self._made[name] = Region(name, nbytes, memory)
@@ -106,11 +140,15 @@ class RegionPool:
 
     def retire(self, region: Region, *, viewed: bool) -> None:
         """Nobody needs this region for now: keep it for later, or unlink it if somebody could still look or write (OFF-708)."""
-        if viewed or region.viewed or region.users or self._free_bytes + region.size > FREE_LIMIT_BYTES:
+        if viewed or region.viewed or region.users or region.name not in self._made:
             self.lose(region)
             return
-        self._free.setdefault(region.size, []).append(region)
-        self._free_bytes += region.size
+        self._idle[region.name] = region
+        self._idle_of.setdefault(region.size, []).append(region)
+        self._idle_bytes += region.size
+        region.idle_since = None
+        while self._idle_bytes > IDLE_LIMIT_BYTES:
+            self._give_back(next(iter(self._idle.values())))
 
     def lose(self, region: Region) -> None:
         """Unlink a region for good; mappings of it stay readable."""
@@ -122,34 +160,22 @@ class RegionPool:
         for region in self._made.values():
             region.users.discard(fence)
 
-    def stage(self, buffer: int, version: int, view: memoryview) -> tuple[str, int] | None:
-        """Copy a version into a segment that workers of this host map; one copy serves all of them (OFF-709).
-
-        It keeps its name while the version is the committed one: a worker's kernel processes map it later.
-        """
-        known = self._staged.get(buffer)
-        if known is not None and known[0] == version:
-            return known[1].segment
-        self.unstage(buffer)
-        region = self._make(view.nbytes, view)
-        if region is None:
-            return None
-        self._staged[buffer] = (version, region)
-        return region.segment
-
-    def unstage(self, buffer: int) -> None:
-        """The version that was staged is no longer committed: mappings of it stay readable, its name goes."""
-        known = self._staged.pop(buffer, None)
-        if known is not None:
-            self.lose(known[1])
+    def tidy(self, now: float) -> None:
+        """Give back what has been idle for long, and let go of what other processes have unlinked."""
+        self.mappings.tidy(now)
+        for region in list(self._idle.values()):
+            if region.idle_since is None:
+                region.idle_since = now
+            elif now - region.idle_since > IDLE_S:
+                self._give_back(region)
 
     def attach(self, segment: tuple[str, int], nbytes: int) -> memoryview | None:
         """Map a region of another process, read-only, to copy all of it."""
-        return attach(segment, nbytes, writable=False, whole=True)
+        return self.mappings.view(segment, nbytes, writable=False)
 
     def can_attach(self, trial: str) -> bool:
         """Say whether a file that a worker made is visible here, with what it wrote into it (OFF-707)."""
-        seen = attach((trial, 0), len(trial.encode()), writable=False) if trial else None
+        seen = self.mappings.view((trial, 0), len(trial.encode()), writable=False) if trial else None
         return seen is not None and bytes(seen) == trial.encode()
 
     def trial(self) -> str:
@@ -163,35 +189,30 @@ class RegionPool:
         return region.name
 
     def close(self) -> None:
-        """Unlink everything that this pool made."""
+        """Unlink everything that this pool made, and let go of everything else."""
         for region in list(self._made.values()):
             self.lose(region)
-        self._free.clear()
-        self._staged.clear()
+        self._idle.clear()
+        self._idle_of.clear()
+        self._idle_bytes = 0
+        self.staging.clear()
+        self.mappings.clear()
 
+    def _wake(self, region: Region) -> None:
+        del self._idle[region.name]
+        alike = self._idle_of[region.size]
+        alike.remove(region)
+        if not alike:
+            del self._idle_of[region.size]
+        self._idle_bytes -= region.size
 
-def attach(segment: tuple[str, int], nbytes: int, *, writable: bool, whole: bool = False) -> memoryview | None:
-    """Map part of a region by name; None if it is not there, is not one of ours, or is too small.
+    def _give_back(self, region: Region) -> None:
+        self._wake(region)
+        self.lose(region)
 
-    ``whole``: all of it will be used, so its pages are mapped at once, which costs less than a fault for each.
-    """
-    name, offset = segment
-    if not _NAME.match(name) or offset < 0 or nbytes <= 0:
-        return None
-    try:
-        handle = os.open(f"{FOLDER}/{name}", os.O_RDWR if writable else os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        if os.fstat(handle).st_size < offset + nbytes:
-            return None
-        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if whole else 0)
-        rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        return memoryview(mmap.mmap(handle, offset + nbytes, flags=flags, prot=rights))[offset:]
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
+    def _give_back_idle(self) -> None:
+        for region in list(self._idle.values()):
+            self._give_back(region)
 
 
 def sweep() -> int:
@@ -203,7 +224,7 @@ def sweep() -> int:
     except OSError:
         return 0
     for name in names:
-        if not name.startswith(mine) or not _NAME.match(name):
+        if not name.startswith(mine) or not NAME.match(name):
             continue
         try:
             os.kill(int(name.split("-")[2]), 0)

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from towline.access.tokens import system_random
 from towline.errors.offload import GraphStateError, UnknownKernelError
-from towline.offload.buffer_table import BufferTable
-from towline.offload.engine import Engine
 from towline.offload.graph import Graph
 from towline.offload.options import OffloadOptions
 from towline.offload.records import CallNumber, GraphResult, OffloadStats, VersionEntry
 from towline.offload.registry import DEFAULT_REGISTRY, KernelRegistry
-from towline.offload.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from random import Random
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from towline.offload.arrays import ArrayLike
     from towline.offload.buffers import Buffer, State
     from towline.offload.cluster import Cluster
+    from towline.offload.engine import Engine
     from towline.offload.links import Transport
     from towline.offload.options import OffloadAccess
     from towline.offload.policies import OffloadPolicy
@@ -59,6 +57,10 @@ class Runtime:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        # Imported here: a worker loads this file too, for the kernels beside a program, and makes no runtime.
+        from towline.offload.buffer_table import BufferTable
+        from towline.offload.scheduler import Scheduler
+
         self._kernels = DEFAULT_REGISTRY if kernels is None else kernels
         self._options = options
         self._clock = clock
@@ -82,6 +84,7 @@ class Runtime:
         await self.close()
 
     def _enter(self) -> None:
+        from towline.offload.engine import Engine
         from towline.offload.threads import ThreadRunner
 
         if self._engine is not None:

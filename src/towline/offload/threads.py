@@ -42,7 +42,7 @@ class ThreadRunner:
         self._here: deque[Work] = deque()
         self._here_asked = False
         self._threads = 0
-        self._waiting = 0
+        self._abandoned = 0
         self._woken = False
         self._closed = False
 
@@ -52,8 +52,7 @@ class ThreadRunner:
             self._here.append(work)
             self._ask_here()
             return
-        self._waiting += 1
-        if self._threads < self._count and self._waiting > 0:
+        if self._threads < max(self._count, self._abandoned + 1):
             self._threads += 1
             threading.Thread(target=self._serve, name=f"towline-kernel-{self._threads}", daemon=True).start()
         if work.limit_s is not None:
@@ -118,7 +117,8 @@ class ThreadRunner:
         self._woken = False
         while self._done:
             work, outcome, seconds = self._done.popleft()
-            self._waiting -= 1
+            if work.settled:
+                self._abandoned -= 1  # it came back after all
             if work.settled or self._closed:
                 continue
             self._quick.observe(work, seconds, in_loop=False)
@@ -145,7 +145,7 @@ class ThreadRunner:
             return
         work.cancel.set()
         work.settled = True
-        self._count = max(self._count - 1, 0)
+        self._abandoned += 1  # its slot is gone; if it was the last one, another thread takes its place
         self._on_slot_lost()
         work.on_failed(
             ErrorReport("time_limit", "TimeLimit", f"its thread was abandoned after {elapsed:.3f} s"), elapsed

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from towline.offload.kernels import Kernel
 
 TEXT_LIMIT = 64 * 1024
+MAY_STILL_RUN = ("cancelled", "drained", "time_limit")
+"""Kinds of failure that are told while the kernel may still run, read and write: a thread cannot be stopped."""
 
 
 class Output:

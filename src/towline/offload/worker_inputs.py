@@ -60,9 +60,11 @@ class Inputs(Results):
         incoming = bond.incoming.get(data.transfer)
         if incoming is None:
             self.dropped_frames += 1
+            if head.flags & BODY_SHM:
+                self._memory.decline((bond.link, data.transfer))
             return
         if head.flags & BODY_SHM and data.segment is not None:
-            mapped = self._memory.attach(data.segment, incoming.nbytes, writable=False, whole=True)
+            mapped = self._memory.borrow(data.segment, incoming.nbytes, (bond.link, data.transfer))
             if mapped is None:
                 self._incoming_failed(bond, incoming, "stale_input", f"segment {data.segment[0]} is gone", now)
                 return
@@ -94,6 +96,7 @@ class Inputs(Results):
     def _pull_again(self, bond: Bond, incoming: Incoming, now: float) -> None:
         if not incoming.jobs:
             del bond.incoming[incoming.number]
+            self._memory.decline((bond.link, incoming.number))
             return
         incoming.tries += 1
         if incoming.tries > bond.pull_tries:
@@ -110,6 +113,7 @@ class Inputs(Results):
 
     def _incoming_failed(self, bond: Bond, incoming: Incoming, kind: str, text: str, now: float) -> None:
         bond.incoming.pop(incoming.number, None)
+        self._memory.decline((bond.link, incoming.number))  # it may have been lent, or be about to
         for job, _ in list(incoming.jobs):
             self._fail(bond, job, ErrorReport(kind, "TransferFailed", text, "", True), now)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from towline.offload.actions import Close, Send
 from towline.offload.bonds import REMEMBERED_ENDS, Bond, Connect, EndAgent, StartKernel, StopKernel, WorkerAction
 from towline.offload.cache import CopyCache
-from towline.offload.frames import BODY_DIGEST, Frame
+from towline.offload.frames import BODY_DIGEST, OPTIONAL, Frame
 from towline.offload.jobs import Job, Stage, WaitingJobs
+from towline.offload.messages import Returned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,9 @@ class WorkerState:
 
     def take(self) -> list[WorkerAction]:
         """Return what is to be done, and forget it."""
+        for link, transfer in self._memory.returned():
+            if link in self.bonds:
+                self._out.append(Send(link, Frame(Returned([transfer]), flags=OPTIONAL)))
         out, self._out = self._out, []
         return out
 

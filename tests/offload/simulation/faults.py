@@ -54,9 +54,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     result_deadline_s: float | None = None
     inline_bytes: int = 600
     mutant: str = ""
+    shared: bool = False
+    """All on one host: shared buffers, staged segments, results in segments."""
 
 
-def make_plan(seed: int, mutant: str = "") -> Plan:
+def make_plan(seed: int, mutant: str = "", *, shared: bool = False) -> Plan:
     """Draw a plan. Streams for sizes and faults are apart, so that one does not shift the other."""
     sizes, chance = Random(f"sizes/{seed}"), Random(f"faults/{seed}")
     workers = sizes.randint(1, 4)
@@ -86,7 +88,11 @@ def make_plan(seed: int, mutant: str = "") -> Plan:
         result_deadline_s=sizes.choice([None, 1.0, 3.0]),
         inline_bytes=sizes.choice([100, 600]),
         mutant=mutant,
+        shared=shared,
     )
+    if shared:  # kernels that go on long after their call was given up or cancelled are what is asked about here
+        slow = [Fault("slow", worker, chance.uniform(0, 1), 40.0, 0.3, 4.0) for worker in range(workers)]
+        plan = msgspec.structs.replace(plan, faults=faults + slow, cancels=sizes.random() < 0.5)
     if sizes.random() < 0.05:  # few, for they take as long as all others together
         plan = msgspec.structs.replace(plan, calls=sizes.randint(60, 200), buffers=sizes.randint(4, 16))
     return plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ from towline.offload.edges import ORDER
 from towline.offload.jobs import Stage
 from towline.offload.messages import JobReport, Result
 from towline.offload.outgoing import Transfer
+from towline.offload.pieces import Piece
 
 if TYPE_CHECKING:
     from simulation.world import World
+    from towline.offload.regions import Region, RegionPool
 
 
 def _older_fence_accepted(world: World) -> None:
@@ -198,6 +201,77 @@ def _every_agent(world: World, hook: Callable[[Any], None]) -> None:
     world._boot = booted  # type: ignore[method-assign]
 
 
+def _regions_of(world: World) -> RegionPool:
+    pool = world.table.regions
+    assert pool is not None
+    return pool
+
+
+def _written_region_used_again(world: World) -> None:
+    pool = _regions_of(world)
+    retire = pool.retire
+
+    def at_once(region: Region, *, viewed: bool) -> None:
+        region.users.clear()
+        retire(region, viewed=viewed)
+
+    pool.retire = at_once  # type: ignore[method-assign]
+
+
+def _stopped_kernel_has_ended(world: World) -> None:
+    answer, refuse = world.core._answer, world.core._refuse_result
+
+    def answered(session: Any, dispatch: Any, *, ended: bool = True, keep_outputs: bool = False) -> None:
+        answer(session, dispatch, keep_outputs=keep_outputs)
+
+    def refused(session: Any, message: Result, now: float) -> None:
+        refuse(session, message, now)
+        _regions_of(world).ended(message.fence)
+
+    world.core._answer = answered  # type: ignore[method-assign]
+    world.core._refuse_result = refused  # type: ignore[method-assign]
+
+
+def _staged_used_again_at_once(world: World) -> None:
+    pool = _regions_of(world)
+
+    def unstage(buffer: int) -> None:
+        known = pool.staging._staged.pop(buffer, None)
+        if known is not None:
+            known[1].users.clear()
+            pool.retire(known[1], viewed=False)
+
+    pool.staging.unstage = unstage  # type: ignore[method-assign]
+
+
+def _lost_session_returns_loans(world: World) -> None:
+    staging = _regions_of(world).staging
+
+    def ended(session: int) -> None:
+        for transfer in list(staging._lent.get(session, ())):
+            staging.returned(session, transfer)
+
+    staging.session_ended = ended  # type: ignore[method-assign]
+
+
+def _loan_ends_with_the_piece(world: World) -> None:
+    def hook(core: Any) -> None:
+        memory = core._memory
+
+        def borrow(segment: tuple[str, int], nbytes: int, loan: tuple[int, int]) -> Piece | None:
+            view = memory._mappings.view(segment, nbytes, writable=False)
+            if view is None:
+                return None
+            piece = Piece(view, segment)
+            memory._borrowed.add(loan)
+            weakref.finalize(piece, memory._give_back, loan)
+            return piece
+
+        memory.borrow = borrow
+
+    _every_agent(world, hook)
+
+
 MUTANTS: dict[str, Callable[[World], None]] = {
     "older_fence_accepted": _older_fence_accepted,
     "fence_constant_per_call": _fence_constant_per_call,
@@ -212,8 +286,16 @@ MUTANTS: dict[str, Callable[[World], None]] = {
     "partial_commit": _partial_commit,
     "in_out_in_place": _in_out_in_place,
 }
+SHARED_MUTANTS: dict[str, Callable[[World], None]] = {
+    "written_region_used_again": _written_region_used_again,
+    "stopped_kernel_has_ended": _stopped_kernel_has_ended,
+    "staged_used_again_at_once": _staged_used_again_at_once,
+    "lost_session_returns_loans": _lost_session_returns_loans,
+    "loan_ends_with_the_piece": _loan_ends_with_the_piece,
+}
+"""Bugs of shared memory: their plans have one host."""
 
 
 def plant(world: World, name: str) -> None:
     """Plant one bug."""
-    MUTANTS[name](world)
+    (MUTANTS | SHARED_MUTANTS)[name](world)

@@ -10,6 +10,8 @@ import numpy as np
 
 from simulation.clockwork import Clockwork, PausedClock
 from simulation.faults import Nemesis, Plan
+from simulation.one_host import OneHost, SharingMemory
+from simulation.runners import LateRunner, StepRunner
 from towline.offload.actions import Send
 from towline.offload.agent_shell import AgentShell
 from towline.offload.buffer_table import BufferTable
@@ -19,14 +21,13 @@ from towline.offload.fabric import InProcessFabric
 from towline.offload.frames import body_digest
 from towline.offload.kernels import kernel
 from towline.offload.master import MasterCore
-from towline.offload.messages import Auth, CallAck, ErrorReport, Hello, Welcome
+from towline.offload.messages import Auth, CallAck, Hello, Welcome
 from towline.offload.monitor import Monitor
 from towline.offload.options import AgentOptions, OffloadOptions
 from towline.offload.pieces import Piece, PrivateMemory
 from towline.offload.policies import LeastLoadedPolicy
 from towline.offload.registry import KernelRegistry
 from towline.offload.scheduler import Scheduler
-from towline.offload.work import Work, run_here
 from towline.offload.worker_core import WorkerCore
 
 REGISTRY = KernelRegistry()
@@ -44,45 +45,6 @@ def mix(reads: list[Any], writes: list[Any], *, salt: int) -> None:
             total = total * np.uint64(1099511628211) + array.sum(dtype=np.uint64) * np.uint64(position + 3)
             out += array[: out.size] if array.size >= out.size else np.resize(array, out.size)
         out += np.arange(out.size, dtype=np.uint64) * np.uint64(7) + total
-
-
-class StepRunner:
-    """Computes at once, and tells it after a time that the plan decides."""
-
-    def __init__(self, world: World, worker: int) -> None:
-        self._world, self._worker = world, worker
-        self.runs = 0
-
-    def start(self, work: Work) -> None:
-        world = self._world
-        random = Random(f"{world.plan.seed}/run/{self._worker}/{self.runs}")
-        self.runs += 1
-        seconds = random.choice([0.0, 0.002, 0.05, 0.4])
-        outcome: Any = run_here(work)
-        for fault in world.plan.faults:
-            if fault.worker == self._worker and fault.start <= world.age < fault.end and random.random() < fault.chance:
-                if fault.kind == "raise_retryable":
-                    outcome = ErrorReport("retryable", "Retry", "asked for", "", True)
-                elif fault.kind == "crash":
-                    outcome = ErrorReport("crashed", "KernelCrashed", "signal SIGKILL", "", True)
-                elif fault.kind == "slow":
-                    seconds += fault.size
-        world.clock.call_later(seconds, self._tell, work, outcome, seconds)
-
-    def _tell(self, work: Work, outcome: Any, seconds: float) -> None:
-        if work.settled:
-            return
-        work.settled = True
-        if isinstance(outcome, ErrorReport):
-            work.on_failed(outcome, seconds)
-        else:
-            work.on_done(outcome, seconds)
-
-    def stop(self, work: Work) -> None:
-        work.cancel.set()
-
-    def close(self) -> None:
-        return
 
 
 class FailingMemory(PrivateMemory):
@@ -110,9 +72,16 @@ class Agent:
         self.name = f"w{number}"
         self.end: tuple[int, str] | None = None
         self.clock = PausedClock(world.clock)
-        memory = FailingMemory(world, number)
-        options = AgentOptions(slots=2, cache_bytes=64 << 10, shm=False)
-        self.core = WorkerCore(self.name, REGISTRY, options, memory, Random(f"{world.plan.seed}/agent/{number}/{boot}"))
+        memory: PrivateMemory = FailingMemory(world, number)
+        trial = ""
+        if world.host is not None:
+            memory = SharingMemory(world.host, memory)
+            trial = world.host.pools[-1].trial()
+        options = AgentOptions(slots=2, cache_bytes=64 << 10, shm=world.host is not None)
+        self.core = WorkerCore(
+            self.name, REGISTRY, options, memory, Random(f"{world.plan.seed}/agent/{number}/{boot}"),
+            host_id="here" if trial else "", shm_trial=trial,
+        )  # fmt: skip
         self.shell = AgentShell(
             self.core, self.clock, memory, lambda _: world.runners[number], dial=self._dial, on_end=self._ended
         )
@@ -133,6 +102,16 @@ class Agent:
                 raise AssertionError(f"O5: {self.name} caches other bytes as buffer {key[1]} version {key[2]}")
             put(key, piece)
 
+        get = self.core.cache.get
+
+        def still(key: Any) -> Piece | None:
+            piece = get(key)
+            wanted = digests.get((key[1], key[2])) if piece is not None else None
+            if piece is not None and wanted is not None and body_digest([piece.view]).hex() != wanted:
+                raise AssertionError(f"O5: what {self.name} keeps as buffer {key[1]} version {key[2]} has changed")
+            return piece
+
+        self.core.cache.get = still  # type: ignore[method-assign]
         self.core.cache.put = checked  # type: ignore[method-assign]
 
     def _watch_answers(self) -> None:
@@ -176,6 +155,7 @@ class World:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.host = OneHost() if plan.shared else None
         self.clock = Clockwork()
         self.began = self.clock.time()
         self.nemesis = Nemesis(plan, self.clock.time)
@@ -192,8 +172,10 @@ class World:
             **TIMERS,
         )
         self.table = BufferTable(max_buffer_bytes=1 << 20, digests=True)
+        self.table.regions = self.host.pools[0] if self.host is not None else None
         self.scheduler = Scheduler(self.table, local_slots=2)
-        self.runners = {-1: StepRunner(self, -1), **{n: StepRunner(self, n) for n in range(plan.workers)}}
+        runner = StepRunner if self.host is None else LateRunner
+        self.runners = {number: runner(self, number) for number in (-1, *range(plan.workers))}
         self.monitor = Monitor()
         self.engine = Engine(
             self.scheduler,
@@ -210,6 +192,8 @@ class World:
             LeastLoadedPolicy(),
             Random(f"{plan.seed}/master"),
             run=Random(plan.seed).randbytes(16),
+            host_id="here",
+            regions=self.table.regions,
         )
         self.agents: dict[int, Agent] = {}
         self.digest = blake2b(digest_size=16)
@@ -326,7 +310,7 @@ class World:
                     )
             self.commits += 1
             self.digest.update(f"{self.clock.time():.9f}/{number}/{fence}/{worker}".encode())
-            return commit(writes, number, fence, worker)
+            return commit(writes, number, fence, worker, regions)
 
         self.table.commit = checked  # type: ignore[method-assign]
 
@@ -357,7 +341,9 @@ class Workload:
     def _new(self) -> Any:
         size = self.random.choice([4, 40, 64, 120, 250])
         array = np.array([self.random.getrandbits(64) for _ in range(size)], np.uint64)
-        return self.world.table.register(array, name=None, owned=self.random.random() < 0.5, shared=False)
+        owned = self.random.random() < 0.5
+        shared = self.world.host is not None and self.random.random() < 0.5
+        return self.world.table.register(array, name=None, owned=owned, shared=shared)
 
     def submit(self, count: int) -> None:
         calls = []
@@ -415,6 +401,16 @@ class Workload:
 def simulate(plan: Plan) -> World:
     """Run a plan to its end with all oracles on; raises at the first broken promise."""
     world = World(plan)
+    try:
+        _run(world)
+    finally:
+        if world.host is not None:
+            world.host.close()
+    return world
+
+
+def _run(world: World) -> None:
+    plan = world.plan
     if plan.mutant:
         from simulation.mutants import plant
 
@@ -441,7 +437,6 @@ def simulate(plan: Plan) -> World:
         if buffer._data.tobytes() != work.model[buffer.id].tobytes():
             raise AssertionError(f"O2: {buffer} differs from the fault-free serial run")
     _heal(world)
-    return world
 
 
 def _heal(world: World) -> None:
