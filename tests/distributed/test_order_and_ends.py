@@ -16,7 +16,7 @@ from distributed.together import run_together
 from towline import Context, Pipeline, module, result_of
 from towline.coordination.client import LinkedCoordinator
 from towline.coordination.memory import MemoryCoordinators, MemoryLink
-from towline.coordination.records import Assignment, Closed, Lease, OutcomeRecord
+from towline.coordination.records import Assignment, Closed, Lease, LeaseRef, NoWork, OutcomeRecord, PublishReply
 from towline.coordination.signals import Signal
 from towline.distributed.keeper import HeldLeases
 from towline.distributed.options import DistributedOptions
@@ -131,6 +131,59 @@ def test_what_runs_on_after_the_end_is_dropped() -> None:
 
     assert run_virtual(scenario()) == "completed"
     assert stopped == ["stopped"]
+
+
+class _GrantsAtTheEnd(_LastLease):
+    """A coordinator that has nothing for the claim on an outcome, and grants it a task when the worker is to leave."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.leave: Any = None
+        self.claimed: list[tuple[str, float | None]] = []
+        self.released: list[tuple[str, bool]] = []
+
+    async def claim(self, worker: Any, *, token: str, wait_s: float | None) -> Any:
+        self.claimed.append((token, wait_s))
+        if len(self.claimed) > 1 and wait_s is None:
+            await asyncio.Event().wait()
+        self.asked_at.clear()
+        return await super().claim(worker, token=token, wait_s=wait_s)
+
+    async def publish_and_claim(self, outcome: OutcomeRecord, *, token: str, **_: Any) -> Any:
+        self.claimed.append((token, None))
+        self.leave()
+        await asyncio.sleep(1)
+        return PublishReply(accepted=True), NoWork(1)
+
+    async def release(self, worker: Any, lease: LeaseRef, *, started: bool) -> bool:
+        self.released.append((lease.task_id, started))
+        return True
+
+
+@clause("DIST-24", "COORD-R11")
+def test_what_is_granted_to_a_worker_that_leaves_is_given_back() -> None:
+    """Its claim stands at the coordinator when it is told to leave; nobody waits for that lease to run out."""
+    coordinator: Any = _GrantsAtTheEnd()
+    scene: Any = SimpleNamespace(run_id="r")
+    registration = registration_of(scene, "w")
+
+    class Quick:
+        def start(self, lease: Lease, ended: Any) -> None:
+            ended(OutcomeRecord(task_id="a", epoch=1, worker_id="w", state="succeeded"))
+
+        def accepted(self, outcome: OutcomeRecord) -> None: ...
+
+    async def scenario() -> str:
+        executor: Any = Quick()
+        spool = Spool(registration.ref, "r")
+        worker = Worker(coordinator, registration, executor, slots=Slots(1), spool=spool, held=HeldLeases())
+        coordinator.leave = worker.drain
+        return await worker.run()
+
+    assert run_virtual(scenario()) == "drained"
+    rode_on = coordinator.claimed[1][0]
+    assert coordinator.claimed[2:] == [(rode_on, 0)]
+    assert coordinator.released == [("a", False)]
 
 
 @clause("DIST-26", "DIST-72")

@@ -23,7 +23,7 @@ from towline.errors.coordination import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from towline.coordination.link import Link
+    from towline.coordination.link import Link, Watch
     from towline.coordination.records import (
         Assignment,
         ClaimReply,
@@ -177,7 +177,7 @@ class LinkedCoordinator(MasterCoordinator):
             return await self._call(publish), NoWork(-1)
         self._claiming.add(worker)
         try:
-            operation = ops.Claim(worker=worker, token=token)
+            operation = self._claim_on_outcome(worker, token)
             asked_at = asyncio.get_running_loop().time()
             published, reply = await self._call(ops.PublishAndClaim(publish=publish, claim=operation))
             try:
@@ -189,6 +189,10 @@ class LinkedCoordinator(MasterCoordinator):
             raise
         finally:
             self._claiming.discard(worker)
+
+    def _claim_on_outcome(self, worker: SessionRef, token: str) -> ops.Claim:
+        """Return the claim that rides on an outcome; it waits where the next claim can go on with it."""
+        return ops.Claim(worker=worker, token=token)
 
     async def wait_for_outcome(self, task_id: str) -> OutcomeRecord:
         async def ask() -> OutcomeRecord | None:
@@ -318,28 +322,34 @@ class LinkedCoordinator(MasterCoordinator):
             MasterLostError: Nobody has led the run for the master timeout (COORD-C85).
             CoordinatorClosedError: This coordinator was closed meanwhile.
         """
+        async with self._link.watch(key) as watch:
+            return await self._wait_on(watch, name, ask, wait_s)
+
+    async def _wait_on(
+        self, watch: Watch, name: str, ask: Callable[[], Awaitable[R | None]], wait_s: float | None
+    ) -> R | None:
+        """As :meth:`_wait`, on a watch that is entered already."""
         now = asyncio.get_running_loop().time
         deadline = None if wait_s is None else now() + wait_s
         look_at_master = now() + self._link.poll_s
-        async with self._link.watch(key) as watch:
-            self._watches.add(watch.notify)
-            try:
-                while True:
-                    found = await ask()
-                    if found is not None:
-                        return found
-                    left = self._link.poll_s if deadline is None else min(self._link.poll_s, deadline - now())
-                    if left <= 0:
-                        return None
-                    self.waiting[name] += 1
-                    try:
-                        await watch.wait(left)
-                    finally:
-                        self.waiting[name] -= 1
-                    if now() >= look_at_master:
-                        look_at_master = now() + await self._check_master()
-            finally:
-                self._watches.discard(watch.notify)
+        self._watches.add(watch.notify)
+        try:
+            while True:
+                found = await ask()
+                if found is not None:
+                    return found
+                left = self._link.poll_s if deadline is None else min(self._link.poll_s, deadline - now())
+                if left <= 0:
+                    return None
+                self.waiting[name] += 1
+                try:
+                    await watch.wait(left)
+                finally:
+                    self.waiting[name] -= 1
+                if now() >= look_at_master:
+                    look_at_master = now() + await self._check_master()
+        finally:
+            self._watches.discard(watch.notify)
 
     async def _check_master(self) -> float:
         """Raise when the master is lost; returns after how many seconds to look again."""

@@ -89,7 +89,11 @@ class WorkerCoordinator(Protocol):
         worker: SessionRef,
         token: str,
     ) -> tuple[PublishReply, ClaimReply]:
-        """Publish, then ask once for the next task; a back end may do both in one round trip."""
+        """Publish, then ask once for the next task; a back end may do both in one round trip.
+
+        ``NoWork``: call :meth:`claim` with the same ``token`` to go on waiting. A back end may grant a lease to that
+        token meanwhile, so another claim, or leaving, comes after a call with it.
+        """
         published = await self.publish_outcome(outcome, lease=lease, events=events)
         return published, await self.claim(worker, token=token, wait_s=0)
 

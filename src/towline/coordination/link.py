@@ -21,7 +21,7 @@ R = TypeVar("R")
 class Watch:
     """One waiter's own notification (COORD-R10). Enter it, *then* read, then wait: nothing can be missed.
 
-    A notification carries no data; whoever waits reads again (COORD-R09).
+    A notification carries no data; whoever waits reads again (COORD-R09). On Redis it may carry a lease (COORD-R11).
     """
 
     def __init__(self) -> None:

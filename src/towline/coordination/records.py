@@ -85,7 +85,7 @@ class LeaseRef(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The right to run a task until ``expires_in_ms`` have passed without renewal."""
 
     task_id: str
@@ -95,6 +95,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     assignment: Assignment
     claimed_at: str
     expires_in_ms: int
+    brought: tuple[OutcomeRecord, ...] = ()
+    """Outcomes that the task depends on, as far as the coordinator sent them along; others are asked for."""
 
     @property
     def ref(self) -> LeaseRef:

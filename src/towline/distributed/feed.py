@@ -66,6 +66,7 @@ class MasterFeed:
                     known.add(entry.task_id)
             if self._dispatch.heard(entries):
                 await self._workers_changed()
+            await asyncio.sleep(0)  # what follows from it goes out before the feed is asked again
             if self._dispatch.is_backlogged:
                 await asyncio.sleep(GATHER_S)
 

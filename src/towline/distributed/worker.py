@@ -57,7 +57,7 @@ class TaskExecutor(Protocol):
         ...
 
     def accepted(self, outcome: OutcomeRecord) -> None:
-        """An outcome from here counts: what depends on it need not ask the coordinator for it."""
+        """An outcome counts, from here or come along with a lease: what depends on it need not ask the coordinator for it."""
         ...
 
 
@@ -108,6 +108,8 @@ class Worker:
         self._closed: str | None = None
         self._fatal: CoordinationError | None = None
         self._signal = Signal.RUNNING
+        self._claim_goes_on = ""
+        """The token of a claim that rode on an outcome and found nothing; the claim loop goes on with it."""
         self.lost_leases = 0
 
     # ------------------------------------------------------------------ the outside
@@ -126,6 +128,9 @@ class Worker:
             await asyncio.wait([helpers[0], draining], return_when=asyncio.FIRST_COMPLETED)
             if helpers[0].done():
                 helpers[0].result()
+            helpers[0].cancel()
+            await asyncio.wait([helpers[0]])
+            await self._claim_no_more()
             await self._idle.wait()
             if self._fatal is not None:
                 raise self._fatal
@@ -224,7 +229,20 @@ class Worker:
 
     async def _claim(self) -> ClaimReply:
         wait_s = 0.0 if self._shares_slots else None
-        return await self._coordinator.claim(self._session.ref, token=self._session.token(), wait_s=wait_s)
+        token, self._claim_goes_on = self._claim_goes_on or self._session.token(), ""
+        return await self._coordinator.claim(self._session.ref, token=token, wait_s=wait_s)
+
+    async def _claim_no_more(self) -> None:
+        """Give back what is granted to a claim that rode on an outcome, when the claim loop will not go on with it."""
+        token, self._claim_goes_on = self._claim_goes_on, ""
+        if not token or self._fatal is not None:
+            return
+        try:
+            reply = await self._coordinator.claim(self._session.ref, token=token, wait_s=0)
+            if isinstance(reply, Lease):
+                await self._coordinator.release(self._session.ref, reply.ref, started=False)
+        except CoordinationError as error:
+            self._tell(f"what this worker may have been granted at its end is queued again by its goodbye: {error}")
 
     def _take(self, reply: ClaimReply) -> None:
         if isinstance(reply, Closed):
@@ -240,6 +258,8 @@ class Worker:
         self._held.add(lease.ref)
         self._idle.clear()
         self._slots.take()
+        for outcome in lease.brought:
+            self._executor.accepted(outcome)
         self._executor.start(lease, lambda outcome: self._ended(execution, outcome))
         if self._must_stop(lease):
             self._executor.stop(lease, self._signal.value)
@@ -281,7 +301,8 @@ class Worker:
         """Publish with the remaining events, and take the next task in the same step when no other claim is pending."""
         lease, events = execution.lease, self._spool.unsent()
         # Where runs share the slots, the next run in turn gets this one: no claim rides along (DIST-09).
-        claims_on = not self._draining.is_set() and not self._one_claim.locked() and not self._shares_slots
+        is_claiming = self._one_claim.locked() or bool(self._claim_goes_on)
+        claims_on = not self._draining.is_set() and not is_claiming and not self._shares_slots
         if self._closed is not None or not claims_on:
             published = await self._session.insist(
                 lambda: self._coordinator.publish_outcome(outcome, lease=lease.ref, events=events)
@@ -289,14 +310,18 @@ class Worker:
             self._note(published, outcome)
             return
         async with self._one_claim:
+            token = self._session.token()
             published, reply = await self._session.insist(
                 lambda: self._coordinator.publish_and_claim(
-                    outcome, lease=lease.ref, events=events, worker=self._session.ref, token=self._session.token()
+                    outcome, lease=lease.ref, events=events, worker=self._session.ref, token=token
                 )
             )
             self._note(published, outcome)
             self._forget(execution)
+            self._claim_goes_on = token if isinstance(reply, NoWork) else ""
             self._take(reply)
+            if self._draining.is_set():
+                await self._claim_no_more()
 
     def _note(self, published: PublishReply, outcome: OutcomeRecord) -> None:
         if published.accepted:

@@ -62,7 +62,7 @@ class WorkerPlan:
         )
 
     async def _bring(self, dependency: DependencyRef) -> None:
-        """Fetch a dependency's outcome, once per run; a fetch that failed is tried again by the next task (DIST-17)."""
+        """Take a dependency's outcome, from here when it ended here or came along with a lease."""
         task_id = dependency.task_id
         position = self._place_of(
             task_id, dependency.module or "", dependency.key, dependency.parent, dependency.item, None
@@ -73,20 +73,26 @@ class WorkerPlan:
             # A gate that blocks has run and is pending again: its outcome does not count (PLAN-51, PLAN-52).
             self._plan.document.tasks[position].reason = "blocked"
             return
-        fetching = self._fetched.get(task_id)
-        if fetching is None:
-            fetching = asyncio.ensure_future(self._fetch(task_id))
-            self._fetched[task_id] = fetching
-        try:
-            record = await asyncio.shield(fetching)
-        except Exception:
-            self._fetched.pop(task_id, None)
-            raise
+        record = self._own.get(task_id)
+        if record is None or record.value_ref is not None:
+            record = await self._fetched_once(task_id)
         codec = self._node.kinds[self._plan.document.tasks[position].module].codec
         outcome = outcome_of_record(
             record, lambda data: None if codec is None else codec.decode(data, workdir=self._node.workdir)
         )
         self._values.keep(position, outcome, payload_of(record))
+
+    async def _fetched_once(self, task_id: str) -> OutcomeRecord:
+        """Fetch an outcome once per run; a fetch that failed is tried again by the next task (DIST-17)."""
+        fetching = self._fetched.get(task_id)
+        if fetching is None:
+            fetching = asyncio.ensure_future(self._fetch(task_id))
+            self._fetched[task_id] = fetching
+        try:
+            return await asyncio.shield(fetching)
+        except Exception:
+            self._fetched.pop(task_id, None)
+            raise
 
     async def _fetch(self, task_id: str) -> OutcomeRecord:
         """Return an outcome; a server that lost it gets it again from the master, which opens the run anew."""

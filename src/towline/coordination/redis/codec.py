@@ -22,6 +22,7 @@ from towline.coordination.records import (
 )
 from towline.coordination.redis import replies
 from towline.coordination.signals import Signal
+from towline.planning.records import FINAL_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Argument = str | bytes | int
+
+BROUGHT_LIMIT = 4
+"""Outcomes that come along with a lease at most; whoever depends on more has most of them from earlier tasks."""
 
 _encode = msgspec.json.encode
 _NOBODY = SessionRef("", "")
@@ -85,8 +89,17 @@ def task_arguments(assignment: Assignment) -> list[Argument]:
         _flag(assignment.at_most_once),
         assignment.epoch_floor,
         place,
+        _inputs(assignment),
         _encode(assignment),
     ]
+
+
+def _inputs(assignment: Assignment) -> str:
+    """Name the outcomes that are to come along with a lease, each after its length; none when they are many."""
+    needed = [one.task_id for one in assignment.dependencies if one.state in FINAL_STATES]
+    if len(needed) > BROUGHT_LIMIT:
+        return ""
+    return "".join(f"{len(task_id.encode())}:{task_id}" for task_id in needed)
 
 
 def _publish(operation: ops.Publish, *between: Argument) -> list[Argument]:

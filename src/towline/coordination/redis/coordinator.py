@@ -7,16 +7,30 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from towline.access.redis_server import COMMAND_TIMEOUT_S, RedisServer
+from towline.coordination import operations as ops
 from towline.coordination.client import LinkedCoordinator
+from towline.coordination.records import Closed, Lease, NoWork
 from towline.coordination.redis.link import LOST_AFTER_S, POLL_S, RedisLink
 from towline.coordination.redis.replies import event_batch, feed_entry
+from towline.coordination.redis.standing import StandingClaim
 from towline.errors.coordination import RecordRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
-    from towline.coordination.records import EventBatch, FeedEntry, RunCleanupContext, RunOpening, RunState
+    from towline.coordination.records import (
+        ClaimReply,
+        EventBatch,
+        FeedEntry,
+        LeaseRef,
+        OutcomeRecord,
+        PublishReply,
+        RunCleanupContext,
+        RunOpening,
+        RunState,
+        SessionRef,
+    )
 
 T = TypeVar("T")
 
@@ -34,6 +48,7 @@ class RedisCoordinator(LinkedCoordinator):
         self._redis = link
         self._live_runs = ""
         self._key_life_ms = 0
+        self._standing: dict[SessionRef, StandingClaim] = {}
 
     async def open_run(self, opening: RunOpening) -> RunState:
         if opening.key_life_ms < 2 * opening.master_timeout_ms:
@@ -70,6 +85,79 @@ class RedisCoordinator(LinkedCoordinator):
         await super().complete()
         if self._live_runs:
             await self._redis.command("ZREM", self._live_runs, self.run_id)
+
+    # ------------------------------------------------------------------ claims that stand (COORD-R11)
+
+    async def claim(self, worker: SessionRef, *, token: str, wait_s: float | None) -> ClaimReply:
+        await self._leave_other(worker, token)
+        return await super().claim(worker, token=token, wait_s=wait_s)
+
+    async def publish_and_claim(
+        self,
+        outcome: OutcomeRecord,
+        *,
+        lease: LeaseRef,
+        events: EventBatch | None = None,
+        worker: SessionRef,
+        token: str,
+    ) -> tuple[PublishReply, ClaimReply]:
+        await self._leave_other(worker, token)
+        both = await super().publish_and_claim(outcome, lease=lease, events=events, worker=worker, token=token)
+        standing = self._standing.get(worker)
+        if standing is not None and standing.token == token:
+            if isinstance(both[1], NoWork):
+                standing.go_on()
+            else:
+                standing.end()
+        return both
+
+    async def _leave_other(self, worker: SessionRef, token: str) -> None:
+        """Withdraw a claim that still stands under another token, unless its caller waits: nobody would hear of its lease."""
+        standing = None if worker in self._claiming else self._standing.get(worker)
+        if standing is not None and (other := standing.token) not in ("", token):
+            standing.end()
+            await self._abandon(worker, other)
+
+    def _claim_on_outcome(self, worker: SessionRef, token: str) -> ops.Claim:
+        standing = self._standing.get(worker)
+        if standing is not None:
+            standing.ask(token, asyncio.get_running_loop().time())
+        return ops.Claim(worker=worker, token=token, waits=standing is not None)
+
+    async def _claim_waiting(self, operation: ops.Claim, wait_s: float | None) -> ClaimReply:
+        now = asyncio.get_running_loop().time
+        standing = await self._standing_claim(operation.worker)
+        nothing = NoWork(0)
+
+        async def ask() -> Lease | Closed | None:
+            nonlocal nothing
+            reply: ClaimReply
+            lease = standing.take_granted()
+            if lease is not None:
+                reply = await self._living(lease, operation, standing.asked_at)
+            elif standing.goes_on():
+                return None
+            else:
+                standing.ask(operation.token, now())
+                reply = await self._claim_once(operation)
+            if isinstance(reply, NoWork):
+                nothing = reply
+                return None
+            return reply
+
+        found: Lease | Closed | None = await self._wait_on(standing.watch, "claim", ask, wait_s)
+        if found is None:
+            await self._abandon(operation.worker, operation.token)
+        standing.end()
+        return nothing if found is None else found
+
+    async def _standing_claim(self, worker: SessionRef) -> StandingClaim:
+        if worker not in self._standing:
+            watch = self._redis.watch(f"work@{worker.worker_id}")
+            self._standing[worker] = StandingClaim(worker, await watch.__aenter__())
+        return self._standing[worker]
+
+    # ------------------------------------------------------------------ reads that wait at the server
 
     async def feed(self, *, after: int, limit: int, wait_s: float) -> Sequence[FeedEntry]:
         if wait_s == 0:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from towline.access.redis_server import RedisServer
-    from towline.coordination.link import Watch
     from towline.coordination.records import FeedEntry
     from towline.coordination.redis.codec import Argument
 
@@ -211,7 +210,7 @@ class RedisLink:
         await connection.send_command("EVAL", hello.text, *tail)
         await connection.read_response()
 
-    def watch(self, key: str) -> Watch:
+    def watch(self, key: str) -> RedisWatch:
         """Listen to the channels of a key."""
         return RedisWatch(self._subscriber, self.keys.channels(key))
 
@@ -228,6 +227,9 @@ class RedisLink:
 
 
 def _chunks(operation: ops.Enqueue) -> Iterator[ops.Enqueue]:
+    if len(operation.assignments) == 1:
+        yield operation
+        return
     chunk: list[Any] = []
     size = 0
     for assignment in operation.assignments:

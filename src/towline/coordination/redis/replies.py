@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NoReturn
 
+import hiredis
 import msgspec
 
 from towline.clock.clock import moment
@@ -122,7 +124,7 @@ def claim_reply(code: str, parts: Sequence[bytes], worker: SessionRef) -> ClaimR
         return NoWork(int(parts[0]))
     if code == "closed":
         return Closed(parts[0].decode())  # type: ignore[arg-type]
-    task_id, epoch, claimed_ms, left_ms, payload = parts
+    task_id, epoch, claimed_ms, left_ms, payload, *brought = parts
     return Lease(
         task_id=task_id.decode(),
         epoch=int(epoch),
@@ -131,7 +133,28 @@ def claim_reply(code: str, parts: Sequence[bytes], worker: SessionRef) -> ClaimR
         assignment=decode(Assignment, payload, f"payload[{task_id.decode()}]"),
         claimed_at=moment(int(claimed_ms) / 1000),
         expires_in_ms=int(left_ms),
+        brought=_brought(brought),
     )
+
+
+def _brought(parts: Sequence[bytes]) -> tuple[OutcomeRecord, ...]:
+    """Read the outcomes that came along; one that does not decode is left to its own read, which fails the task."""
+    found: list[OutcomeRecord] = []
+    for task_id, stored in zip(parts[::2], parts[1::2], strict=True):
+        with contextlib.suppress(SerializationError):
+            found.append(stored_outcome(task_id.decode(), stored))
+    return tuple(found)
+
+
+def granted(message: bytes, worker: SessionRef, token: str) -> Lease | None:
+    """Read the lease that came with a wake-up; ``None`` when it was made for another claim, whose caller has gone."""
+    reader = hiredis.Reader()
+    reader.feed(message)
+    session, claim, code, *parts = reader.gets()
+    if session.decode() != worker.session or claim.decode() != token:
+        return None
+    reply = claim_reply(code.decode(), parts, worker)
+    return reply if isinstance(reply, Lease) else None
 
 
 def publish_reply(parts: Sequence[bytes]) -> PublishReply:

@@ -21,7 +21,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "beat": ("core", "guard"),
     "send_signal": _QUEUE,
     "complete": _QUEUE,
-    "enqueue": _SESSIONS,
+    "enqueue": (*_SESSIONS, "claim_step", "serve_step"),
     "withdraw": _QUEUE,
     "claim": (*_SESSIONS, "claim_step"),
     "abandon_claim": (*_SESSIONS, "claim_step"),

@@ -25,11 +25,29 @@ class RedisWatch(Watch):
     def __init__(self, subscriber: Subscriber, channels: tuple[str, ...]) -> None:
         super().__init__()
         self.channels = channels
+        self._said = b""
         self._subscriber = subscriber
 
     async def __aenter__(self) -> RedisWatch:
         await self._subscriber.add(self)
         return self
+
+    def hear(self, message: bytes) -> None:
+        """A message came; what it says is kept until it is taken."""
+        self._said = message or self._said
+        self.notify()
+
+    def take_said(self) -> bytes:
+        """Return what a message said, once; empty when none said anything, which leaves the waiter notified as it is."""
+        said = self._said
+        if said:
+            self.forget()
+        return said
+
+    def forget(self) -> None:
+        """Drop what came until now: the waiter is about to read, as one that has just entered."""
+        self._said = b""
+        self._happened.clear()
 
     def close(self) -> None:
         self._subscriber.remove(self)
@@ -108,12 +126,12 @@ class Subscriber:
             await connection.send_command("SUBSCRIBE", *self._confirmed)
             self._connection = connection
             while True:
-                kind, channel, *_ = await connection.read_response()
+                kind, channel, said, *_ = await connection.read_response()
                 if kind == b"subscribe" and channel in self._confirmed:
                     self._confirmed[channel].set()
                 if kind != b"unsubscribe":
                     for watch in list(self._watches.get(channel, ())):
-                        watch.notify()
+                        watch.hear(said if kind == b"message" else b"")
                 await self._drop_stale()
         finally:
             self._connection = None

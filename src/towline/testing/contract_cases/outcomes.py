@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from towline.artifacts.records import ArtifactRef
-from towline.coordination.records import Lease, LeaseRef, OutcomeRecord
+from towline.coordination.records import Lease, LeaseRef, NoWork, OutcomeRecord
 from towline.errors.coordination import CoordinationError
 from towline.serialization.errors_record import ErrorRecord
 from towline.testing.contract_cases.scene import cancel, expire, join, outcome_of, refused, soon, task, value_of
@@ -189,3 +189,28 @@ async def publishing_and_claiming_go_together(env: CoordinatorEnv) -> None:
     assert published.accepted
     assert isinstance(reply, Lease)
     assert reply.task_id == "b"
+
+
+@case("COORD-C35", "COORD-C30")
+async def a_claim_that_rode_on_an_outcome_goes_on(env: CoordinatorEnv) -> None:
+    """It found nothing; the claim that waits under its token gets what comes, also what came between the two."""
+    master = await env.master()
+    worker = await join(env, "w")
+    await master.enqueue([task("a")])
+    lease = await worker.claim()
+    for number, comes_between in enumerate((False, True)):
+        token = worker.token()
+        _, reply = await worker.coordinator.publish_and_claim(
+            outcome_of(lease), lease=lease.ref, worker=worker.ref, token=token
+        )
+        assert isinstance(reply, NoWork)
+        if comes_between:
+            await master.enqueue([task(f"next-{number}")])
+        claim = asyncio.ensure_future(worker.coordinator.claim(worker.ref, token=token, wait_s=None))
+        if not comes_between:
+            await env.waiting("claim")
+            await master.enqueue([task(f"next-{number}")])
+        got = await soon(claim)
+        assert isinstance(got, Lease)
+        assert (got.task_id, got.epoch) == (f"next-{number}", 1)
+        lease = got

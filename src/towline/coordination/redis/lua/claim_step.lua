@@ -68,7 +68,8 @@ local function best_row(id)
   return best
 end
 
-local function claim(id, session, token, waits)
+-- `is_unasked`: made for a worker that stands idle; a task that must not be lost is left for it to ask for (COORD-C45).
+local function claim(id, session, token, waits, is_unasked)
   if M.completed == '1' or (M.signal ~= 'running' and M.signal ~= 'pipeline_failed') then
     call('ZREM', IDLE, id)
     return { 'closed', M.completed == '1' and 'completed' or 'stopped' }
@@ -82,10 +83,11 @@ local function claim(id, session, token, waits)
     return refusal
   end
   local row = worker.final == '0' and best_row(id) or nil
-  if not row then
+  if not row or (is_unasked and row.once == '1') then
     if waits == '1' then
       call('ZADD', IDLE, 'NX', num(call('HINCRBY', META, 'idle_seq', 1)), id)
-      live_on(IDLE)
+      call('HSET', LASTCLAIM, '?' .. id, table.concat({ session, num(NOW), token }, '|'))
+      live_on(IDLE, LASTCLAIM)
     end
     return no_work()
   end

@@ -1,4 +1,5 @@
--- Per task 8 arguments from ARGV[3]: task, requirement, always-run, clause count, at-most-once, epoch floor, order, JSON.
+-- Per task 9 arguments from ARGV[3]: task, requirement, always-run, clause count, at-most-once, epoch floor, order, inputs,
+-- JSON.
 local BUCKET_LIMIT = 256
 
 local function bucket_number(requirement, always, clause_count)
@@ -25,7 +26,7 @@ local function bucket_number(requirement, always, clause_count)
 end
 
 local seen, count = {}, tonumber(M.bucket_count)
-for i = 3, #ARGV, 8 do
+for i = 3, #ARGV, 9 do
   local key = ARGV[i + 1] .. (ARGV[i + 2] == '1' and '!' or '')
   if not seen[key] and call('HEXISTS', BUCKETS, key) == 0 then
     count = count + 1
@@ -36,9 +37,9 @@ if count > BUCKET_LIMIT then
   return { 'too_many_requirements', num(count), num(BUCKET_LIMIT) }
 end
 
-local reply, added, order = { 'ok' }, {}, {}
-for i = 3, #ARGV, 8 do
-  local task, requirement, always, clause_count, once, floor, place, json = unpack(ARGV, i, i + 7)
+local reply, added, buckets, inputs = { 'ok' }, 0, {}, {}
+for i = 3, #ARGV, 9 do
+  local task, requirement, always, clause_count, once, floor, place, needs, json = unpack(ARGV, i, i + 8)
   local row = row_of(task)
   if call('HEXISTS', OUTCOMES, task) == 1 or (row and row.state ~= 'a') then
     reply[#reply + 1] = '0'
@@ -51,17 +52,14 @@ for i = 3, #ARGV, 8 do
     call('HSET', PAYLOAD, task, json)
     put_back(row)
     reply[#reply + 1] = '1'
-    if not added[number] then
-      order[#order + 1] = number
-    end
-    added[number] = (added[number] or 0) + 1
+    added = added + 1
+    buckets[number] = true
+    inputs[task] = needs
   end
 end
 live_on(PAYLOAD, INDEX, BUCKETS, FITS)
-if #order > 0 then
+if added > 0 then
   raise_work_version()
-  for _, number in ipairs(order) do
-    wake(number, added[number])
-  end
+  serve(buckets, added, inputs)
 end
 return reply
