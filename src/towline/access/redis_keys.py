@@ -20,6 +20,7 @@ class PipelineKeys:
         self.owner = self.base + "~owner"
         self.epoch = self.base + "~epoch"
         self.index = self.base + "~keys"
+        self.cancel = self.base + "~cancel"
         self.identity = self.base + "~id"
 
     def document(self, key: str) -> str:

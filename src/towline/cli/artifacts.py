@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from towline.artifacts.records import ArtifactRef
+    from towline.cli.states import Where
 
 
 class Produced(NamedTuple):
@@ -29,7 +30,7 @@ class Produced(NamedTuple):
     place: Path | str
 
 
-def list_artifacts(run: str, name: str | None, into: str, state: str | None, *, as_json: bool) -> int:
+def list_artifacts(run: str, name: str | None, into: str, where: Where, *, as_json: bool) -> int:
     """List the artifacts of a run, or restore the one called ``name`` (or ``task/name``) below ``into``.
 
     Raises:
@@ -37,7 +38,7 @@ def list_artifacts(run: str, name: str | None, into: str, state: str | None, *, 
         ArtifactMissingError, ArtifactCorruptError: The store does not have it whole; nothing was written.
         StateLostError: The server cannot be asked.
     """
-    found = _on_server(run, state) if state is not None and "://" in state else _in_history(run, state)
+    found = _on_server(run, where) if where.is_url else _in_history(run, where)
     if name is not None:
         write_result([str(asyncio.run(_restore(_choose(name, found), found, into)))])
         return 0
@@ -53,16 +54,16 @@ def list_artifacts(run: str, name: str | None, into: str, state: str | None, *, 
     return 0
 
 
-def _in_history(run: str, state: str | None) -> Produced:
+def _in_history(run: str, where: Where) -> Produced:
     """Look into a report, which also says where the bytes are."""
-    report, root = find_report(run, state)
+    report, root = find_report(run, where)
     references = [reference for task in report.tasks for reference in task.artifacts]
     return Produced(report.run_id, report.pipeline, references, report.artifacts_at or root / "artifacts")
 
 
-def _on_server(run: str, url: str) -> Produced:
+def _on_server(run: str, where: Where) -> Produced:
     """Look into the plans on a server, for a machine that has no report: each names the artifacts of its latest run."""
-    seen, damages = seen_plans(url)
+    seen, damages = seen_plans(where)
     plans = [one.document for one in seen]
     found = [plan for plan in plans if run in ("latest", plan.run_id)]
     if damages and not found:
@@ -74,7 +75,7 @@ def _on_server(run: str, url: str) -> Produced:
         raise UnknownNameError("run", run, "the plans on this server", hint)
     plan = max(found, key=lambda one: one.updated_at)
     references = [reference for row in plan.tasks for reference in row.artifacts or ()]
-    return Produced(plan.run_id, plan.pipeline, references, url)
+    return Produced(plan.run_id, plan.pipeline, references, where.state or "")
 
 
 def _choose(name: str, found: Produced) -> ArtifactRef:

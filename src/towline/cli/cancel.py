@@ -1,4 +1,4 @@
-"""``towline cancel``: stop the run that owns a state folder of this host (CTL-28)."""
+"""``towline cancel``: stop the run that owns a state, in a folder of this host or on a server (CTL-28)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from towline.cli.cancel_on_server import cancel_on_server
 from towline.cli.owners import living_owner
+from towline.cli.reachability import without_password
 from towline.cli.results import write_result
+from towline.cli.servers import elsewhere, is_server, states_on
 from towline.errors.configuration import CancelError
 
 if TYPE_CHECKING:
@@ -20,18 +23,42 @@ POLL_S = 0.05
 """How often it is looked whether the run has let go of its state."""
 
 
-def cancel_run(state: str, run_id: str | None, task: str | None, *, wait_s: float) -> int:
-    """Send SIGINT to the owner of a state folder and wait until it has let go; returns 0.
+def cancel_run(state: str, pipeline: str | None, run_id: str | None, task: str | None, *, wait_s: float) -> int:
+    """Tell the run that owns a state to stop, and wait until it has let go; returns 0.
 
     Raises:
         CancelError: Nothing runs there, another run does, the owner is on another host, or it did not end
             within ``wait_s`` seconds.
+        StateError: The server cannot be asked.
     """
-    if "://" in state:
-        raise CancelError(state, "a URL needs a control plane; give the state folder of the run, on its host")
+    shown = without_password(state)
     if task is not None:
-        raise CancelError(state, "one task alone can only be cancelled through the URL of a control plane")
+        raise CancelError(shown, "one task alone cannot be cancelled yet: that needs a control plane")
+    write_result(
+        [f"{_cancel(state, shown, pipeline, run_id, wait_s)} has stopped; run it again with --resume to go on"]
+    )
+    return 0
+
+
+def _cancel(state: str, shown: str, pipeline: str | None, run_id: str | None, wait_s: float) -> str:
+    if is_server(state):
+        return cancel_on_server(shown, states_on(state, pipeline), run_id, wait_s=wait_s)
+    if "://" in state:
+        detail = (
+            "there is no control plane yet; give the state folder of the run, or the redis:// URL that has its state"
+        )
+        raise CancelError(shown, detail)
     root = Path(state)
+    if not root.is_dir():
+        raise CancelError(state, "there is no such folder")
+    server = elsewhere(root)
+    if server is not None:
+        return cancel_on_server(shown, [server], run_id, wait_s=wait_s)
+    return _cancel_in_folder(root, state, run_id, wait_s)
+
+
+def _cancel_in_folder(root: Path, state: str, run_id: str | None, wait_s: float) -> str:
+    """Send SIGINT to the owner of a state folder; returns the id of its run."""
     owner = _owner(root, state, run_id)
     try:
         os.kill(owner.pid, signal.SIGINT)
@@ -41,13 +68,10 @@ def cancel_run(state: str, run_id: str | None, task: str | None, *, wait_s: floa
     if not asyncio.run(_ends_within(wait_s, root, owner)):
         detail = f"{owner.run_id} (pid {owner.pid}) was told to stop and has not ended within {wait_s:g} s"
         raise CancelError(state, detail)
-    write_result([f"{owner.run_id} has stopped; run it again with --resume to go on"])
-    return 0
+    return owner.run_id
 
 
 def _owner(root: Path, state: str, run_id: str | None) -> OwnerRecord:
-    if not root.is_dir():
-        raise CancelError(state, "there is no such folder")
     owner = living_owner(root)
     if owner is None:
         raise CancelError(state, "nothing runs there")

@@ -145,11 +145,12 @@ def check(pipeline: SeenPipeline, target: str | None, as_json: bool, **given: An
 @state_flag
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 @click.option("--limit", type=int, default=20, show_default=True, help="Most runs to list.")
-def runs(state: str | None, as_json: bool, limit: int) -> int:
+def runs(state: str | None, pipeline: str | None, as_json: bool, limit: int) -> int:
     """List the runs of the pipelines in this folder, newest first."""
     from towline.cli.history import list_runs
+    from towline.cli.states import Where
 
-    return list_runs(state, as_json=as_json, limit=limit)
+    return list_runs(Where(state, pipeline), as_json=as_json, limit=limit)
 
 
 @towline.command("show")
@@ -157,11 +158,12 @@ def runs(state: str | None, as_json: bool, limit: int) -> int:
 @click.option("--task", "task", help="One task, with its log.")
 @state_flag
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-def show(run: str, task: str | None, state: str | None, as_json: bool) -> int:
+def show(run: str, task: str | None, state: str | None, pipeline: str | None, as_json: bool) -> int:
     """Show one RUN (default: the latest): how it ended, task by task."""
     from towline.cli.history import show_run
+    from towline.cli.states import Where
 
-    return show_run(run, task, state, as_json=as_json)
+    return show_run(run, task, Where(state, pipeline), as_json=as_json)
 
 
 @towline.command("diff")
@@ -169,22 +171,24 @@ def show(run: str, task: str | None, state: str | None, as_json: bool) -> int:
 @click.argument("after")
 @state_flag
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-def diff(before: str, after: str, state: str | None, as_json: bool) -> int:
+def diff(before: str, after: str, state: str | None, pipeline: str | None, as_json: bool) -> int:
     """Compare two runs: tasks that came, went, changed state or became slower."""
     from towline.cli.history import diff_runs
+    from towline.cli.states import Where
 
-    return diff_runs(before, after, state, as_json=as_json)
+    return diff_runs(before, after, Where(state, pipeline), as_json=as_json)
 
 
 @towline.command("why")
 @click.argument("task")
 @state_flag
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-def why(task: str, state: str | None, as_json: bool) -> int:
+def why(task: str, state: str | None, pipeline: str | None, as_json: bool) -> int:
     """Say what TASK waits for, or why it ran, was skipped, reused or failed."""
+    from towline.cli.states import Where
     from towline.cli.why import explain
 
-    return explain(task, state, as_json=as_json)
+    return explain(task, Where(state, pipeline), as_json=as_json)
 
 
 @towline.command("artifacts")
@@ -193,23 +197,28 @@ def why(task: str, state: str | None, as_json: bool) -> int:
 @click.option("--into", default=".", metavar="FOLDER", show_default=True, help="Where NAME is restored.")
 @state_flag
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-def artifacts(run: str, name: str | None, into: str, state: str | None, as_json: bool) -> int:
+def artifacts(run: str, name: str | None, into: str, state: str | None, pipeline: str | None, as_json: bool) -> int:
     """List the artifacts of RUN (default: the latest), or fetch the one called NAME or TASK/NAME."""
     from towline.cli.artifacts import list_artifacts
+    from towline.cli.states import Where
 
-    return list_artifacts(run, name, into, state, as_json=as_json)
+    return list_artifacts(run, name, into, Where(state, pipeline), as_json=as_json)
 
 
 @towline.command("cancel")
 @click.argument("state")
 @click.option("--run-id", "run_id", help="Only if this run is the one that runs there.")
-@click.option("--task", "task", help="One task alone; needs the URL of a control plane.")
+@click.option("--pipeline", "pipeline", metavar="NAME", help="Only this pipeline of those on the server.")
+@click.option("--task", "task", hidden=True)
 @click.option("--wait", "wait_s", type=DURATION, default="120", show_default=True, help="How long to wait for its end.")
-def cancel(state: str, run_id: str | None, task: str | None, wait_s: float) -> int:
-    """Stop the run that owns the folder STATE; returns when it has ended."""
+def cancel(state: str, run_id: str | None, pipeline: str | None, task: str | None, wait_s: float) -> int:
+    """Stop the run that owns STATE; returns when it has ended.
+
+    STATE is .towline/PIPELINE in the folder where the run was started, or redis://HOST:PORT where its state lies.
+    """
     from towline.cli.cancel import cancel_run
 
-    return cancel_run(state, run_id, task, wait_s=wait_s)
+    return cancel_run(state, pipeline, run_id, task, wait_s=wait_s)
 
 
 @towline.command("doctor")

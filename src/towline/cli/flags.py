@@ -138,9 +138,15 @@ def run_flags(function: F) -> F:
 
 
 def state_flag(function: F) -> F:
-    """Which state root to look into."""
-    option = click.option("--state", metavar="FOLDER", help="A state root. Default: every pipeline below .towline.")
-    return option(function)
+    """Which states to look into."""
+    help_text = "A state folder, or redis://HOST:PORT for why and artifacts. Default: every pipeline below .towline."
+    return _apply(
+        function,
+        [
+            click.option("--state", metavar="FOLDER|URL", help=help_text),
+            click.option("--pipeline", metavar="NAME", help="Only this pipeline of those that lie there."),
+        ],
+    )
 
 
 def refuse_contradictions(given: dict[str, Any]) -> None:

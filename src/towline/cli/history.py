@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from towline.cli.failing import say
-from towline.cli.owners import living_owner
 from towline.cli.results import write_json, write_result
-from towline.cli.states import log_of, read_plan, read_reports, roots
+from towline.cli.servers import elsewhere
+from towline.cli.states import is_living, log_of, read_plan, read_reports, roots
 from towline.errors.configuration import NothingHereError, UnknownNameError
 from towline.identity import suggestion
 from towline.planning.nesting import counted, under_their_module
@@ -22,14 +22,15 @@ from towline.views.words import counts_words, duration_words, offload_words, rea
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from towline.cli.states import Where
     from towline.execution.report import RunReport, TaskReport
     from towline.planning.records import PlanDocument
 
 
-def list_runs(state: str | None, *, as_json: bool, limit: int) -> int:
+def list_runs(where: Where, *, as_json: bool, limit: int) -> int:
     """List runs, newest first; a run that has no report yet is listed from its plan."""
     rows: list[dict[str, Any]] = []
-    for root in roots(state):
+    for root in roots(where):
         reports, warnings = read_reports(root)
         for warning in warnings:
             say(f"warning: {warning}")
@@ -65,6 +66,9 @@ def _row(report: RunReport) -> dict[str, Any]:
 
 def _unreported(root: Path, reported: set[str]) -> tuple[dict[str, Any], PlanDocument] | None:
     """The run of the plan, when it has no report: it is running, or its process died."""
+    server = elsewhere(root)
+    if server is not None and server.run_id in reported:
+        return None  # the server need not be there any more
     document = read_plan(root)
     if document is None or document.run_id in reported:
         return None
@@ -84,7 +88,7 @@ def _state_of(document: PlanDocument, root: Path) -> str:
     """A run that ended says so itself; one that did not is running only while its process lives."""
     if document.run_state in ("succeeded", "failed", "cancelled"):
         return document.run_state
-    return "running" if living_owner(root) is not None else "interrupted"
+    return "running" if is_living(root) else "interrupted"
 
 
 def _counts(document: PlanDocument) -> dict[str, int]:
@@ -94,11 +98,11 @@ def _counts(document: PlanDocument) -> dict[str, int]:
     return counts
 
 
-def show_run(run: str, task: str | None, state: str | None, *, as_json: bool) -> int:
+def show_run(run: str, task: str | None, where: Where, *, as_json: bool) -> int:
     """Show one run, or one task of it with its log; a run without a report is shown from its plan."""
-    if task is None and _show_unreported(run, state, as_json=as_json):
+    if task is None and _show_unreported(run, where, as_json=as_json):
         return 0
-    report, root = find_report(run, state)
+    report, root = find_report(run, where)
     if task is not None:
         return _show_task(report, root, task, as_json=as_json)
     if as_json:
@@ -108,9 +112,9 @@ def show_run(run: str, task: str | None, state: str | None, *, as_json: bool) ->
     return 0
 
 
-def _show_unreported(run: str, state: str | None, *, as_json: bool) -> bool:
+def _show_unreported(run: str, where: Where, *, as_json: bool) -> bool:
     """Show a run that is running, or died before its report; says whether it was one."""
-    reported = {root: read_reports(root)[0] for root in roots(state)}
+    reported = {root: read_reports(root)[0] for root in roots(where)}
     newest = max((report.started_at for reports in reported.values() for report in reports), default="")
     for root, reports in reported.items():
         found = _unreported(root, {report.run_id for report in reports})
@@ -156,10 +160,10 @@ def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> in
     return 0
 
 
-def diff_runs(before: str, after: str, state: str | None, *, as_json: bool) -> int:
+def diff_runs(before: str, after: str, where: Where, *, as_json: bool) -> int:
     """Compare two runs task by task."""
-    first, _ = find_report(before, state)
-    second, _ = find_report(after, state)
+    first, _ = find_report(before, where)
+    second, _ = find_report(after, where)
     old, new = ({task.id: task for task in report.tasks} for report in (first, second))
     data: dict[str, Any] = {
         "added": sorted(new.keys() - old.keys()),
@@ -188,17 +192,17 @@ def diff_runs(before: str, after: str, state: str | None, *, as_json: bool) -> i
     return 0
 
 
-def find_report(run: str, state: str | None) -> tuple[RunReport, Path]:
+def find_report(run: str, where: Where) -> tuple[RunReport, Path]:
     """Find a run by its id, or the latest one.
 
     Raises:
         NothingHereError: No report is kept here.
         UnknownNameError: There is no such run; names the nearest.
     """
-    found = [(report, root) for root in roots(state) for report in read_reports(root)[0]]
+    found = [(report, root) for root in roots(where) for report in read_reports(root)[0]]
     found.sort(key=lambda one: one[0].started_at, reverse=True)
     if not found and run == "latest":
-        raise NothingHereError(state or ".towline")
+        raise NothingHereError(where.state or ".towline")
     if run == "latest":
         return found[0]
     for report, root in found:

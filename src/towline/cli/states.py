@@ -1,46 +1,62 @@
-"""Reading state roots from outside: no lock, no change (PLAN-27)."""
+"""State roots as they are seen from outside: which are meant, their plans, reports and logs (PLAN-27)."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from towline.cli.failing import say
+from towline.cli.owners import living_owner
+from towline.cli.plan_reading import plan_in
 from towline.cli.reachability import without_password
-from towline.errors.configuration import ConfigurationError, NothingHereError
+from towline.cli.servers import elsewhere
+from towline.errors.configuration import ConfigurationError, NothingHereError, UnknownNameError
 from towline.errors.state import StateError
 from towline.execution.report import RunReport
-from towline.planning.live import LivePlan
-from towline.planning.loading import decode_document, replay
-from towline.state.cleaning import refuse_lost_journal
+from towline.identity import suggestion
 from towline.state.opening import open_store
-from towline.state.planfile import PlanFile
 
 if TYPE_CHECKING:
     from towline.planning.records import PlanDocument
-    from towline.state.store import StateStore
 
 STATE_FOLDER = ".towline"
 NOT_PIPELINES = ("cache", "history")
 
 
-def roots(state: str | None) -> list[Path]:
+class Where(NamedTuple):
+    """Which states are meant, by the flags: a folder or a URL, and a pipeline; both ``None``: all below ``.towline``."""
+
+    state: str | None = None
+    pipeline: str | None = None
+
+    @property
+    def is_url(self) -> bool:
+        """Whether a server is named."""
+        return self.state is not None and "://" in self.state
+
+
+def roots(where: Where) -> list[Path]:
     """Find the state roots that are meant: the one that is named, or every pipeline's below ``.towline``.
 
     Raises:
         NothingHereError: There is none.
-        ConfigurationError: A URL was named: history lies in folders.
+        UnknownNameError: There is none of the pipeline.
+        ConfigurationError: A URL was named: history lies in folders. Or a folder, and a pipeline as well.
     """
-    if state is not None and "://" in state:
+    state, pipeline = where
+    if state is not None and where.is_url:
         advice = (
             "logs and reports lie in .towline/<pipeline> of the machine that was the master: look there, without "
             "--state. `towline why` and `towline plan --resume` read what is on a server"
         )
         raise ConfigurationError("state", without_password(state), "given", advice)
     if state is not None:
+        if pipeline is not None:
+            advice = f"a folder is the state of one pipeline: give --state {state} alone"
+            raise ConfigurationError("--pipeline", pipeline, "beside a folder", advice)
         folder = Path(state)
         if not folder.is_dir():
             raise NothingHereError(state)
@@ -53,7 +69,13 @@ def roots(state: str | None) -> list[Path]:
     )
     if not found:
         raise NothingHereError(str(base.resolve()))
-    return found
+    if pipeline is None:
+        return found
+    names = [one.name for one in found]
+    if pipeline not in names:
+        hint = suggestion(pipeline, names) or f"It has {', '.join(names)}."
+        raise UnknownNameError("pipeline", pipeline, str(base), hint)
+    return [base / pipeline]
 
 
 def read_plan(root: Path) -> PlanDocument | None:
@@ -69,11 +91,14 @@ def read_plan(root: Path) -> PlanDocument | None:
 
 
 def plan_of(root: Path) -> PlanDocument | None:
-    """Read the plan of a state root as it stands now; ``None`` when there is none.
+    """Read the plan of a state root as it stands now, on a server where that has it; ``None`` when there is none.
 
     Raises:
         StateError: It cannot be read.
     """
+    server = elsewhere(root)
+    if server is not None:
+        return server.plan()
 
     async def read() -> PlanDocument | None:
         store = open_store(str(root))
@@ -85,22 +110,14 @@ def plan_of(root: Path) -> PlanDocument | None:
     return asyncio.run(read())
 
 
-async def plan_in(store: StateStore) -> PlanDocument | None:
-    """Read the plan in a store, as its journal has it; ``None`` when there is none.
+def is_living(root: Path) -> bool:
+    """Say whether somebody runs the pipeline of a state root now.
 
     Raises:
-        StateError: It cannot be read.
+        StateError: Its lock cannot be read, or the server that has the state cannot be asked.
     """
-    plan_file = PlanFile(store)
-    loaded = await plan_file.load()
-    await plan_file.close()
-    if loaded.snapshot is None:
-        return None
-    plan = LivePlan(decode_document(loaded.snapshot, f"{store.name}/plan.json"))
-    replay(plan, loaded.records, f"{store.name}/plan.journal")
-    if loaded.without_journal:
-        await refuse_lost_journal(store, plan.document.run_id)
-    return plan.snapshot()
+    server = elsewhere(root)
+    return living_owner(root) is not None if server is None else server.is_owned()
 
 
 def read_reports(root: Path) -> tuple[list[RunReport], list[str]]:

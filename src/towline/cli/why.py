@@ -15,6 +15,7 @@ from towline.planning.why import explain_module, explain_task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from towline.cli.states import Where
     from towline.planning.records import PlannedTask
     from towline.planning.why import TaskStanding
 
@@ -23,9 +24,9 @@ TASKS_SHOWN = 50
 """Tasks of an expanded module that are listed; ``--json`` has all of them."""
 
 
-def explain(task: str, state: str | None, *, as_json: bool) -> int:
+def explain(task: str, where: Where, *, as_json: bool) -> int:
     """Say what a task waits for, or why it ran, was skipped, reused or failed; of an expanded module, its tasks."""
-    plan, rows = _find(task, state)
+    plan, rows = _find(task, where)
     if len(rows) > 1:
         many = explain_module(rows[0].module, rows)
         if as_json:
@@ -55,14 +56,14 @@ def _listed(tasks: Sequence[TaskStanding]) -> list[str]:
 Found: TypeAlias = "tuple[SeenPlan, list[PlannedTask]]"
 
 
-def _find(task: str, state: str | None) -> Found:
+def _find(task: str, where: Where) -> Found:
     """Find a task, or all tasks of an expanded module, in the plans that are meant, without case where unambiguous.
 
     Raises:
         UnknownNameError, AmbiguousNameError: No plan has it, or several have.
         StateError: No plan has it that can be read, and one cannot be.
     """
-    plans, damages = seen_plans(state)
+    plans, damages = seen_plans(where)
     known: set[str] = set()
     found: list[Found] = []
     alike: list[Found] = []
@@ -83,7 +84,7 @@ def _find(task: str, state: str | None) -> Found:
     if len(found) == 1:
         return found[0]
     if found:
-        raise AmbiguousNameError("task", task, tuple(f"--state {plan.place}" for plan, _ in found))
+        raise AmbiguousNameError("task", task, tuple(plan.flags for plan, _ in found))
     hint = suggestion(task, known) or "`towline show` lists the tasks."
-    where = "the plans of this folder" if state is None else f"the plan in {without_password(state)}"
-    raise UnknownNameError("task", task, where, hint)
+    place = "the plans of this folder" if where.state is None else f"the plan in {without_password(where.state)}"
+    raise UnknownNameError("task", task, place, hint)

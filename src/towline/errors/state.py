@@ -65,9 +65,11 @@ class PlanOwnedError(StateError):
         self.host, self.pid, self.since = host, pid, since
 
     def __str__(self) -> str:
+        state, _, pipeline = self.root.partition(" (")
+        named = f"{state} --pipeline {pipeline.removesuffix(')')}" if "://" in state and pipeline else self.root
         return (
             f"{self.root} is owned by {self.owner_id} (run {self.run_id}, process {self.pid} on {self.host}, since "
-            f"{self.since}). Wait for that run to end, or stop it."
+            f"{self.since}). Wait for that run to end, or stop it: towline cancel {named}."
         )
 
 

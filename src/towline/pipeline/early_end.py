@@ -1,4 +1,7 @@
-"""What ends a run before its tasks do: a signal, or a body that blocks the loop past its timeout (RUN-28, RUN-42, RUN-43)."""
+"""What ends a run before its tasks do (RUN-28, RUN-42, RUN-43, CTL-28).
+
+A signal, a cancel that comes through the server which has the plan, or a body that blocks the loop past its timeout.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from towline.execution.taskrun import TaskRun
     from towline.pipeline.run_node import RunNode
     from towline.state.planfile import PlanFile
+    from towline.state.store import Ownership
 
 LAST_WRITE_S = 1.0
 """What a second signal waits for the journal (RUN-43)."""
@@ -27,7 +31,8 @@ LAST_WRITE_S = 1.0
 class EarlyEnd:
     """Listens for the length of a run. ``exit_code``: of a cancelled run; a signal has its own.
 
-    ``warn`` tells the operator; ``spawn`` begins work that the end of the run waits for.
+    ``ownership``: of the plan; where that lies on a server, a cancel comes through it. ``warn`` tells the operator;
+    ``spawn`` begins work that the end of the run waits for.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class EarlyEnd:
         engine: Engine,
         *,
         plan_file: PlanFile,
+        ownership: Ownership,
         folder: RunFolder,
         warn: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
@@ -47,6 +53,8 @@ class EarlyEnd:
         if wants_signals(self._request):
             self._signals = Signals(node.loop, self._first_signal, self._second_signal, SystemExitDoor())
         self._watchdog = self._watchdog_of(node)
+        self._wait_for_cancel: Callable[[], Awaitable[str]] | None = getattr(ownership, "wait_for_cancel", None)
+        self._hearing: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
         """Take the signals over and watch the loop.
@@ -57,9 +65,13 @@ class EarlyEnd:
         if self._signals is not None:
             self._signals.install()
         self._watchdog.start()
+        if self._wait_for_cancel is not None:
+            self._hearing = self._node.loop.create_task(self._hear_cancel(self._wait_for_cancel))
 
     def stop(self) -> None:
-        """Give the signals back and watch no more; harmless twice."""
+        """Give the signals back, watch and hear no more; harmless twice."""
+        if self._hearing is not None:
+            self._hearing.cancel()
         self._watchdog.stop()
         if self._signals is not None:
             self._signals.restore()
@@ -91,6 +103,14 @@ class EarlyEnd:
         if self._request.before_exit is not None:
             self._request.before_exit()
         SystemExitDoor()(code)
+
+    # -------------------------------------------------------------- a cancel from elsewhere
+
+    async def _hear_cancel(self, wait_for_cancel: Callable[[], Awaitable[str]]) -> None:
+        """End in order once somebody asks for it through the server that has the plan (CTL-28)."""
+        by = await wait_for_cancel()
+        self._warn(f"towline cancel was called by {by}: running tasks are ending")
+        self._engine.ask_stop("interrupted", always_run_too=not self._request.options.always_run_on_interrupt)
 
     # -------------------------------------------------------------- a blocked loop
 

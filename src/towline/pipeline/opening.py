@@ -21,7 +21,7 @@ from towline.pipeline.found import look
 from towline.pipeline.lost_artifacts import with_lost_artifacts
 from towline.pipeline.plan_start import PlanStart, selected
 from towline.pipeline.run_files import FolderRunFiles, RunFiles
-from towline.pipeline.stores import artifact_store, history_root, open_state, state_id
+from towline.pipeline.stores import artifact_store, history_root, note_state, open_state, state_id
 from towline.planning.deciding import UNENDED, Wanted, decide
 from towline.planning.live import LivePlan
 from towline.planning.records import PlanOwner
@@ -167,6 +167,7 @@ async def _take(
             resumed_from = plan.document.run_id
             live, announcements = await start.go_on(decision, found, plan)
         selection = selected(live.document.tasks, built, request)
+        trouble = note_state(program, request, run_id)
         return OpenedPlan(
             plan=live,
             plan_file=plan_file,
@@ -177,6 +178,7 @@ async def _take(
             words=decision.words,
             resumed_from=resumed_from,
             announcements=announcements,
+            warnings=[trouble] if trouble else [],
             local_root=root,
             run_files=run_files,
             state_id=await state_id(store),

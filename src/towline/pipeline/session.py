@@ -120,6 +120,7 @@ class Session:
             self.node,
             self.engine,
             plan_file=opened.plan_file,
+            ownership=opened.ownership,
             folder=self.folder,
             warn=self.warn,
             spawn=self._spawn,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from towline.errors.configuration import ConfigurationError
+from towline.state.keys import STATE_AT_FILE
 from towline.state.opening import open_store
 
 if TYPE_CHECKING:
@@ -104,6 +105,27 @@ def history_root(program: Program, request: RunRequest) -> Path | None:
         if not _is_redis(url):
             return Path(url)
     return _own_folder(program, request)
+
+
+def note_state(program: Program, request: RunRequest, run_id: str) -> str | None:
+    """Note in this machine's folder where the state of a run lies, for the commands that look from there.
+
+    Returns:
+        A warning, when the folder cannot be written.
+    """
+    root = history_root(program, request)
+    try:
+        if root is not None and _is_on_redis(program, request):
+            from towline.state.elsewhere import write_state_at
+
+            write_state_at(root, state_url(program, request), program.name, run_id)
+        elif root is not None:
+            os.unlink(root / STATE_AT_FILE)
+    except FileNotFoundError:
+        pass  # the state has never been elsewhere
+    except OSError as error:
+        return f"{root} does not say where the state lies, the run goes on: {error}"
+    return None
 
 
 async def state_id(store: StateStore) -> str:

@@ -10,6 +10,8 @@ PLAN_KEY: Final = "plan.json"
 JOURNAL_KEY: Final = "plan.journal"
 RESULTS_KEY: Final = "results.jsonl"
 OWNER_KEY: Final = "owner.lock"
+STATE_AT_FILE: Final = "state-at.json"
+"""In the folder of a pipeline whose state lies on a server: no key of the store."""
 
 TASK_FOLDERS: Final = ("cursors", "steps", "results", "executions")
 """Folders whose documents belong to one task each."""

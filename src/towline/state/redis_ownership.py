@@ -12,6 +12,7 @@ import msgspec
 from towline.errors.state import OwnershipLostError, OwnerUnreadableError, PlanOwnedError
 from towline.state.keys import JOURNAL_KEY, PLAN_KEY
 from towline.state.owner_file import epoch_floor
+from towline.state.redis_cancel import Holder, asked_by, read_holder
 from towline.state.redis_scripts import ACQUIRE, RELEASE, RENEW
 
 if TYPE_CHECKING:
@@ -27,17 +28,6 @@ DATA_LOSS: Final = "the server has lost the state that it had: it was restarted,
 
 _HEAD_BYTES: Final = 4096
 _LOOK_S: Final = 0.25
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a plan, as its key says. ``token`` tells two holders of one name apart."""
-
-    id: str
-    host: str
-    pid: int
-    run_id: str
-    since: str
-    token: str = ""
 
 
 class RedisOwnership:
@@ -59,6 +49,7 @@ class RedisOwnership:
         self._until = clock.monotonic() + lease_s
         self._silent_server = ""
         """Set while renewals are not answered."""
+        self._cancelled_by: asyncio.Future[str] = self._loop.create_future()
         self._thread: _Renewals | None = None
 
     def start(self, calls: RedisCalls) -> None:
@@ -86,6 +77,10 @@ class RedisOwnership:
 
     async def wait_for_loss(self) -> None:
         await self._lost.wait()
+
+    async def wait_for_cancel(self) -> str:
+        """Return who asks for an end of the run, once somebody does: at the renewal after it (CTL-28)."""
+        return await asyncio.shield(self._cancelled_by)
 
     def asked_at(self) -> float:
         """Return the moment from which a renewal that is asked for now counts."""
@@ -123,7 +118,7 @@ class RedisOwnership:
         keys, asked_at = self._keys, self.asked_at()
         reply = await calls.run(
             RENEW,
-            (keys.owner, keys.epoch, keys.index, keys.base),
+            (keys.owner, keys.epoch, keys.index, keys.base, keys.cancel),
             (self._record, self.epoch, round(self.lease_s * 1000), self._life_ms),
         )
         if reply[0] == b"owner":
@@ -131,6 +126,13 @@ class RedisOwnership:
             self.lose(current, DATA_LOSS if current < self.epoch else "")
             self.check()
         self.renewed(asked_at)
+        by = asked_by(reply[1], self._record) if reply[0] == b"ok" else None
+        if by is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hear_cancel, by)
+
+    def _hear_cancel(self, by: str) -> None:
+        if not self._cancelled_by.done():
+            self._cancelled_by.set_result(by)
 
     def time_left_s(self) -> float:
         """How long the lease lasts without a renewal."""
@@ -240,7 +242,7 @@ async def take_ownership(
             ownership.renewed(asked_at)
             return ownership
         _, held, left_ms = reply
-        holder = _read_holder(held)
+        holder = read_holder(held)
         if holder is None:
             raise OwnerUnreadableError(name, keys.owner, left_ms / 1000 if left_ms >= 0 else None)
         is_renewed = seen is not None and (held != seen[0] or left_ms > seen[1])
@@ -248,10 +250,3 @@ async def take_ownership(
             raise PlanOwnedError(name, holder.id, holder.run_id, holder.host, holder.pid, holder.since)
         seen = (held, left_ms)
         await asyncio.sleep(_LOOK_S)
-
-
-def _read_holder(data: bytes) -> Holder | None:
-    try:
-        return msgspec.json.decode(data, type=Holder)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None

@@ -147,7 +147,7 @@ return { 'ok', epoch }
 
 RENEW: Final = RedisScript(
     """
--- KEYS: owner, epoch, index, base. ARGV: holder, epoch, lease in milliseconds, life of all documents or 0.
+-- KEYS: owner, epoch, index, base, cancel. ARGV: holder, epoch, lease in milliseconds, life of all documents or 0.
 local epoch = redis.call('GET', KEYS[2]) or '0'
 if epoch ~= ARGV[2] then
   return { 'owner', epoch }
@@ -160,10 +160,24 @@ if ARGV[4] ~= '0' then
   redis.call('PEXPIRE', KEYS[3], ARGV[4])
   redis.call('PEXPIRE', KEYS[2], ARGV[4])
 end
+return { 'ok', redis.call('GET', KEYS[5]) or '' }
+"""
+)
+"""Prolong the lease, and with a life of keys that of all documents: none may go while others stay (STATE-21).
+
+The answer brings what others ask of the owner (CTL-28)."""
+
+ASK_CANCEL: Final = RedisScript(
+    """
+-- KEYS: owner, cancel. ARGV: holder, request, its life in milliseconds.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return { 'gone' }
+end
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 return { 'ok' }
 """
 )
-"""Prolong the lease, and with a life of keys that of all documents: none may go while others stay (STATE-21)."""
+"""Leave a request for one owner, while it is the owner (CTL-28)."""
 
 RELEASE: Final = RedisScript(
     """

@@ -8,6 +8,8 @@ import secrets
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+import msgspec
+
 from towline.access.redis_calls import RedisCalls
 from towline.access.redis_keys import PLANS, PipelineKeys, pipeline_of
 from towline.access.redis_server import RedisServer
@@ -23,9 +25,10 @@ from towline.errors.state import (
 from towline.identity import segment
 from towline.state.fences import check_task
 from towline.state.keys import checked_key, cursor_key
+from towline.state.redis_cancel import CancelRequest, read_holder
 from towline.state.redis_ownership import RedisOwnership, take_ownership
 from towline.state.redis_plan import RedisPlanMedium
-from towline.state.redis_scripts import APPEND, REMOVE, WRITE
+from towline.state.redis_scripts import APPEND, ASK_CANCEL, REMOVE, WRITE
 from towline.state.store import DOCUMENT_LIMIT_BYTES, RETRY_LIMIT_S, Absent, Anything, Entry
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEASE_S: Final = 30.0
+CANCEL_LIFE_MS: Final = 600_000
+"""A request whose holder died is gone after ten minutes; nobody else would heed it anyhow."""
+
 _PAGE: Final = 1000
 
 _log = logging.getLogger("towline.state")
@@ -153,9 +159,21 @@ class RedisStateStore:
         found: bytes = await self._told("naming the state", self.calls.command("GET", name))
         return f"redis:{found.decode()}"
 
-    async def is_owned(self) -> bool:
-        """Say whether somebody owns the plan now."""
-        return bool(await self._told("looking for the owner", self.calls.command("EXISTS", self.keys.owner)))
+    async def holder(self) -> bytes | None:
+        """Return the record of who owns the plan now; ``None`` when nobody does."""
+        found: bytes | None = await self._told("looking for the owner", self.calls.command("GET", self.keys.owner))
+        return found
+
+    async def ask_to_cancel(self, holder: bytes, by: str) -> bool:
+        """Ask this holder to end its run; it hears of it at its next renewal (CTL-28).
+
+        Returns:
+            Whether it still holds the plan; if not, nobody was asked.
+        """
+        known = read_holder(holder)
+        request = msgspec.json.encode(CancelRequest(token=known.token if known else "", by=by))
+        call = self.calls.run(ASK_CANCEL, (self.keys.owner, self.keys.cancel), (holder, request, CANCEL_LIFE_MS))
+        return bool((await self._told("asking for a cancel", call))[0] == b"ok")
 
     def plan_medium(self, ownership: Ownership | None) -> RedisPlanMedium:
         held = ownership if isinstance(ownership, RedisOwnership) else None
