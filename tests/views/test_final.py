@@ -125,3 +125,24 @@ def test_colour_never_replaces_a_word() -> None:
     assert line == "10:00:03 build \x1b[1;31mfailed\x1b[0m in 2.0 s - ValueError: boom"
     assert coloured("build | it failed") == "build | it failed"
     assert coloured("lint     ok               1.0 s") == "lint     \x1b[32mok\x1b[0m               1.0 s"
+
+
+@clause("RUN-15")
+def test_what_this_machine_could_not_do_stands_beside_the_verdict() -> None:
+    """A run that did nothing for want of a GPU has succeeded; whoever reads that must read why, too."""
+    text = "needs gpu; this machine has linux"
+    unmet = [
+        TaskReport(id=f"train[{n}]", module="train", state="skipped", reason="requirement_unmet", reason_text=text)
+        for n in range(2)
+    ]
+    after = TaskReport(
+        id="publish", module="publish", state="skipped", reason="dependency_skipped", blocked_by="train[0]"
+    )
+
+    lines = final_lines(report(done("prep"), *unmet, after), 80)
+
+    assert lines[-3:-1] == [
+        "2 tasks were skipped, and 1 that needs them, for want of what they require: train needs gpu; this machine has linux",
+        "    --capability NAME declares what this machine has; a run with workers fails where no worker has it",
+    ]
+    assert not any("for want of" in line for line in final_lines(report(done("prep")), 80))

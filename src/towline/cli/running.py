@@ -178,7 +178,7 @@ def show_plan(pipeline: SeenPipeline, form: str, given: dict[str, Any]) -> int:
     """Write the plan to standard output."""
     from towline.views.streams import width_of
 
-    request = request_of(pipeline, given)
+    request = take_part(request_of(pipeline, given), given, os.environ)
     plan = asyncio.run(pipeline.plan_for(request))
     text = plan.to_text(form, width=width_of(sys.stdout, os.environ))  # type: ignore[arg-type]
     write_result(text.rstrip("\n").split("\n"))
@@ -191,7 +191,7 @@ def check_pipeline(pipeline: SeenPipeline, given: dict[str, Any], *, as_json: bo
 
     warnings: list[str] = []
     try:
-        problems, warnings = pipeline.check_for(request_of(pipeline, given))
+        problems, warnings = pipeline.check_for(take_part(request_of(pipeline, given), given, os.environ))
     except TowlineError as error:
         problems = [str(error)]
     if as_json:

@@ -7,7 +7,7 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from towline.errors.run import ConditionError
-from towline.modules.capabilities import fits, in_words, platform_capabilities
+from towline.modules.capabilities import MASTER_CAPABILITY, fits, in_words, platform_capabilities
 from towline.modules.outcomes import Outcome, Reason, Skipped
 from towline.modules.spec import NO_SETTINGS
 
@@ -82,9 +82,8 @@ def known_skip(spec: ModuleSpec, node: Node, *, is_routed: bool = False) -> Reas
         ConditionError: A condition cannot be told (RUN-14).
     """
     settings = spec.settings
-    if settings.requires is not None and not is_routed and not fits(settings.requires, node.capabilities):
-        text = f"needs {in_words(settings.requires)}; this machine has {', '.join(sorted(node.capabilities))}"
-        return Reason(code="requirement_unmet", text=text)
+    if not is_routed and (unmet := unmet_words(spec, node)):
+        return Reason(code="requirement_unmet", text=unmet)
     for wanted, conditions in ((True, settings.run_if), (False, settings.skip_if)):
         for condition in conditions:
             if callable(condition):
@@ -93,6 +92,14 @@ def known_skip(spec: ModuleSpec, node: Node, *, is_routed: bool = False) -> Reas
                 word = "run_if" if wanted else "skip_if"
                 return Reason(code="condition", text=f"{word} {condition.words} is {str(not wanted).lower()}")
     return None
+
+
+def unmet_words(spec: ModuleSpec, node: Node) -> str:
+    """Say what a module requires that a run of this machine alone lacks; empty when it has all of it (RUN-15)."""
+    requires = spec.settings.requires
+    if requires is None or fits(requires, node.capabilities | {MASTER_CAPABILITY}):  # it leads its own run
+        return ""
+    return f"needs {in_words(requires)}; this machine has {', '.join(sorted(node.capabilities))}"
 
 
 def _holds(condition: Condition, module: str, node: Node) -> bool:

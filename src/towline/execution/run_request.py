@@ -54,6 +54,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def values_travel(self) -> bool:
         """Whether every result leaves its process, so that one that cannot be encoded is refused (SER-02)."""
+        return self.options.strict_values or self.is_spread
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether tasks go to workers, each to one that meets its requirement (DIST-28)."""
         options = self.options
-        is_spread = self.distributed is not None or options.coordinator is not None or options.workers > 0
-        return options.strict_values or is_spread
+        return self.distributed is not None or options.coordinator is not None or options.workers > 0

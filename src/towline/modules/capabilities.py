@@ -19,6 +19,9 @@ CLAUSE_LIMIT = 32
 SYSTEMS: Final = frozenset({"linux", "windows", "macos"})
 """The names of operating systems; a node has exactly one of them."""
 
+MASTER_CAPABILITY: Final = "master"
+"""What the process has that leads a run, alone or with workers, and no other: a module may require to run there."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,63}\Z")
 _NAME_WORDS = "1 to 64 of a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit; case does not matter"
 

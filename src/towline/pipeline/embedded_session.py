@@ -16,8 +16,9 @@ from towline.errors.configuration import ConfigurationError
 from towline.errors.coordination import CoordinationError, CoordinatorClosedError, WorkerLostError
 from towline.errors.declaration import TargetLoadError
 from towline.execution.options import default_parallelism, node_cores
+from towline.modules.capabilities import MASTER_CAPABILITY
 from towline.pipeline.assignments import Assignments
-from towline.pipeline.master_pool import MASTER_CAPABILITY, own_slots
+from towline.pipeline.master_pool import own_slots
 from towline.pipeline.master_session import MasterSession
 from towline.pipeline.run_params import own_secrets
 from towline.pipeline.stores import state_url

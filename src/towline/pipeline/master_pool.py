@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from towline.execution.run_request import RunRequest
     from towline.pipeline.run_node import NodeFacts
 
-MASTER_CAPABILITY = "master"
-"""What this worker has and no other: a module may require to run in the master's process."""
-
 
 def own_slots(request: RunRequest) -> int:
     """Return how many tasks the master's process runs at once; 0: it only leads."""

@@ -24,9 +24,10 @@ from towline.distributed.options import options_from, with_workers
 from towline.errors.coordination import RunIdUsedError
 from towline.errors.state import StateError
 from towline.execution.remote_engine import RemoteEngine
+from towline.modules.capabilities import MASTER_CAPABILITY
 from towline.pipeline.assignments import Assignments
 from towline.pipeline.master_host import SessionHost
-from towline.pipeline.master_pool import MASTER_CAPABILITY, MasterPool, free_former_pools, own_slots, successor_id
+from towline.pipeline.master_pool import MasterPool, free_former_pools, own_slots, successor_id
 from towline.pipeline.module_rules import limits_of, node_pools_of
 from towline.pipeline.node_fingerprint import node_fingerprint
 from towline.pipeline.run_params import told_params

@@ -9,7 +9,7 @@ from towline.modules.capabilities import in_words, is_impossible
 from towline.modules.spec import NO_SETTINGS, Edge, ModuleRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from towline.execution.options import Options
     from towline.modules.spec import ModuleSpec
@@ -52,6 +52,14 @@ def _unreadable_inputs(spec: ModuleSpec, where: str) -> Iterable[str]:
             codec_of(source)
         except ValueTravelError as error:
             yield f"{spec.name} runs in a process and reads {source.name}: {error}{where}"
+
+
+def limited_threads(specs: Iterable[ModuleSpec]) -> Iterator[ModuleSpec]:
+    """Yield the modules with a limit that somebody set on a body which cannot be ended at it (RUN-22)."""
+    for spec in specs:
+        settings = spec.settings
+        if settings is not NO_SETTINGS and spec.sync and settings.isolation != "process" and settings.timeout_s:
+            yield spec
 
 
 def codec_of(spec: ModuleSpec) -> Codec:

@@ -11,12 +11,13 @@ from towline.errors.planning import PlanBuildError
 from towline.errors.root import TowlineError
 from towline.errors.state import StateError
 from towline.execution.forecast import forecast
-from towline.execution.node import Node, known_skips
+from towline.execution.node import Node, known_skips, unmet_words
 from towline.modules.outcomes import Reason
 from towline.modules.spec import ModuleRef
 from towline.pipeline.durations import estimates_of
 from towline.pipeline.found import look
 from towline.pipeline.lost_artifacts import with_lost_artifacts
+from towline.pipeline.module_problems import limited_threads
 from towline.pipeline.module_rules import limits_of, rules_of
 from towline.pipeline.stores import artifact_store, history_root, open_state, state_url
 from towline.planning.deciding import Wanted, decide
@@ -53,7 +54,8 @@ async def preview(program: Program, request: RunRequest) -> Plan:
     rows, reconciled, refused = await _rows(program, request, built)
     choice = Choice(modules=request.modules, skips=request.skip, categories=request.categories, phases=request.phases)
     selection = select(rows, built.specs, built.phases, choice)
-    skips = {place: outcome.reason for place, outcome in known_skips(built, node).items() if outcome.reason is not None}
+    known = known_skips(built, node, is_routed=request.is_spread)
+    skips = {place: outcome.reason for place, outcome in known.items() if outcome.reason is not None}
     root = history_root(program, request)
     estimates = estimates_of(root, SystemClock().now()) if root is not None else {}
     seen = forecast(
@@ -181,16 +183,23 @@ def problems_of(program: Program, request: RunRequest) -> tuple[list[str], list[
         return sorted(error.problems), []
     except TowlineError as error:
         return [str(error)], []
-    return [], sorted([*_pairs_that_skip(built), *_timeouts_of_threads(built)])
-
-
-def _timeouts_of_threads(built: BuiltPlan) -> list[str]:
-    """Warn of a limit that somebody set on a body which cannot be ended at it (RUN-22)."""
-    return [
+    node = Node(params, request.workdir or Path.cwd(), os.environ, request.capabilities)
+    unmet = [] if request.is_spread else _unmet_requirements(built, node)
+    limits = [
         f"{spec.name} has timeout={spec.settings.timeout_s:g} and runs in a thread, which cannot be killed: at its "
         f'timeout it is given up, and may go on working. isolation="process" ends it.'
+        for spec in limited_threads(built.specs.values())
+    ]
+    return [], sorted([*_pairs_that_skip(built), *limits, *unmet])
+
+
+def _unmet_requirements(built: BuiltPlan, node: Node) -> list[str]:
+    """Warn of what this machine cannot do, which a run of it alone skips without failing (RUN-15, DIST-28)."""
+    return [
+        f"{spec.name} {unmet}: a run of this machine alone skips it, and what needs it, and succeeds; a run with "
+        f"workers fails where no worker has it. --capability NAME declares what this machine has."
         for spec in built.specs.values()
-        if spec.sync and spec.settings.isolation != "process" and spec.settings.timeout_s
+        if (unmet := unmet_words(spec, node))
     ]
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from towline.clock import SystemClock
 from towline.pipeline.garbage import HeapAside, collections_paused
+from towline.pipeline.module_problems import limited_threads
 from towline.pipeline.program import refuse_without_target
 from towline.pipeline.run_node import NodeFacts
 from towline.pipeline.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from towline.clock import Clock
     from towline.execution.observers import Observer
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from towline.execution.run_request import RunRequest
     from towline.modules.target import TargetRef
     from towline.pipeline.program import Program
+    from towline.planning.built import BuiltPlan
 
 LOCAL_WORKER_ID = "local"
 """The id of the node that runs everything itself, and of the one that leads others."""
+
+NAMES_SHOWN = 5
+"""Modules that a warning about several names; ``towline check`` has all of them."""
 
 
 async def run_session(
@@ -54,6 +59,7 @@ async def run_session(
     try:
         if request.greet is not None:
             request.greet(opened.words)
+            _tell_limits(request.greet, built)
         facts = NodeFacts(
             program=program,
             target=target,
@@ -86,3 +92,14 @@ async def run_session(
     if session.was_cancelled:
         raise asyncio.CancelledError
     return report, session.ended_tasks.root_error()
+
+
+def _tell_limits(greet: Callable[[str], None], built: BuiltPlan) -> None:
+    """Say once, before anything runs, which limits cannot be enforced: ``check`` is not called each night (RUN-22)."""
+    names = [spec.name for spec in limited_threads(built.specs.values())]
+    if names:
+        more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+        greet(
+            f"warning: {', '.join(names[:NAMES_SHOWN])}{more}: a timeout in a thread, which cannot be killed: at it the "
+            'body is given up, and may go on working; isolation="process" ends it'
+        )

@@ -16,6 +16,7 @@ ROWS_SHOWN = 200
 """Above this many tasks only the uncommon ones are listed one by one (REP-12)."""
 
 TRACEBACK_LINES = 20
+MODULES_SHOWN = 5
 MARKS = {
     "succeeded": "ok",
     "failed": "FAILED",
@@ -43,6 +44,7 @@ def final_lines(
     lines = ["", *_table(report, width, every_task=every_task), ""]
     lines += _failures(report, width, with_log=with_log)
     lines += _blocked(report, width)
+    lines += _unmet(report)
     lines += [f"warning: {warning}" for warning in report.warnings]
     lines += next_steps
     lines.append(_verdict(report))
@@ -155,6 +157,26 @@ def _blocked(report: RunReport, width: int) -> list[str]:
         lines.append(f"    … and {len(shown) - 10:,} more: towline show {report.run_id}")
     lines.append("Act on the findings, then run again with --resume: nothing that is done is repeated.")
     return lines
+
+
+def _unmet(report: RunReport) -> list[str]:
+    """Say what a machine that runs alone could not do: its run has succeeded all the same (RUN-15)."""
+    unmet = [task for task in report.tasks if task.reason == "requirement_unmet"]
+    if not unmet:
+        return []
+    ids = {task.id for task in unmet}
+    after = sum(1 for task in report.tasks if task.reason == "dependency_skipped" and task.blocked_by in ids)
+    one = len(unmet) == 1
+    head = "1 task was skipped" if one else f"{len(unmet):,} tasks were skipped"
+    if after:
+        head += f", and {after:,} that {'needs' if after == 1 else 'need'} {'it' if one else 'them'}"
+    by_module = {task.module: task.reason_text for task in unmet}
+    named = [f"{module} {text}" for module, text in list(by_module.items())[:MODULES_SHOWN]]
+    more = f"; and {len(by_module) - MODULES_SHOWN:,} more" if len(by_module) > MODULES_SHOWN else ""
+    return [
+        f"{head}, for want of what {'it requires' if one else 'they require'}: {'; '.join(named)}{more}",
+        "    --capability NAME declares what this machine has; a run with workers fails where no worker has it",
+    ]
 
 
 def _verdict(report: RunReport) -> str:
