@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+import pytest
+
 import towline
+import towline.offload
+import towline.testing
 from structure.repository import LIBRARY, tree_of
 
 GOLDEN = Path(__file__).with_name("public_names.txt")
@@ -48,3 +55,21 @@ def test_importing_the_package_loads_nothing_else() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
 
     assert done.stdout.strip() == "[]"
+
+
+PUBLIC = [(door, name) for door in (towline, towline.testing, towline.offload) for name in door.__all__]
+
+
+@pytest.mark.parametrize(("door", "name"), PUBLIC, ids=lambda one: getattr(one, "__name__", one))
+def test_help_tells_of_every_public_name(door: object, name: str) -> None:
+    """Who asks the interpreter what an option means gets its text, not a traceback."""
+    assert pydoc.render_doc(getattr(door, name)).count("\n") > 2
+
+
+RECORDS = [name for _, name in PUBLIC if isinstance(getattr(towline, name, None), type(msgspec.Struct))]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_annotations_of_records_can_be_evaluated(name: str) -> None:
+    """Editors, notebooks and documentation tools ask for the fields of a record with their types."""
+    assert inspect.signature(getattr(towline, name), eval_str=True).parameters

@@ -17,7 +17,9 @@ from towline.modules.retry import Retry
 from towline.modules.settings import Pool
 
 if TYPE_CHECKING:
-    from towline.offload import OffloadOptions  # noqa: TC004 - never decoded, and numpy is optional
+    from towline.offload import OffloadOptions
+else:
+    OffloadOptions = Any  # help() evaluates the fields of a record; nobody decodes this one, and numpy is optional
 
 NOT_NEGATIVE = (
     "module_timeout_s",

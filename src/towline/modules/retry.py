@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -10,10 +11,9 @@ from towline.errors.declaration import DeclarationError
 from towline.modules.durations import is_finite_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
-    RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 
 RETRY_LIMIT = 100
 """Most extra attempts of one module."""

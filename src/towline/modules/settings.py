@@ -1,9 +1,8 @@
 """The settings of a module as a user writes them: the same keywords for a function and a class."""
 
-# ruff: noqa: TC004 - these records are never decoded, so their annotations need no imports at start-up.
-
 from __future__ import annotations
 
+from collections.abc import Sequence  # for help(), which evaluates the fields of a record
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from towline.errors.declaration import DeclarationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
     from towline.modules.capabilities import Capability
