@@ -100,8 +100,8 @@ class Output:
 
     def task_ended(self, attempt: Attempt) -> None:
         """Flush the unfinished lines of a task whose body has ended."""
-        for router in _routers.values():
-            if router.open_lines:
+        if _open_lines:  # as a rule there are none, and this is asked after every body
+            for router in tuple(_routers.values()):
                 router.flush_task(attempt)
 
     # -------------------------------------------------------------- installing
@@ -170,8 +170,6 @@ class _Router(io.TextIOBase):
         self._name, self.found = name, found
         self.outputs: list[Output] = []
         """The runs that listen, the latest last."""
-        self.open_lines: dict[tuple[str, str], tuple[Attempt, str]] = {}
-        self._lock = threading.Lock()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -202,12 +200,11 @@ class _Router(io.TextIOBase):
             return self.found.write(text)
         if output.echo:
             self.found.write(text)
-        place = (attempt.run_id, attempt.task_id)
-        with self._lock:
-            _, begun = self.open_lines.pop(place, (attempt, ""))
-            *lines, rest = (begun + text).split("\n")
+        place = (self._name, attempt.run_id, attempt.task_id)
+        with _open_lines_lock:
+            *lines, rest = (_open_lines.pop(place, "") + text).split("\n")
             if rest:
-                self.open_lines[place] = (attempt, rest)
+                _open_lines[place] = rest
         for line in lines:
             output.printed(attempt, self._name, line)
         return len(text)
@@ -219,12 +216,17 @@ class _Router(io.TextIOBase):
         return next((output for output in reversed(self.outputs) if output.is_of_this_run(attempt)), None)
 
     def flush_task(self, attempt: Attempt) -> None:
-        with self._lock:
-            open_line = self.open_lines.pop((attempt.run_id, attempt.task_id), None)
+        with _open_lines_lock:
+            open_line = _open_lines.pop((self._name, attempt.run_id, attempt.task_id), None)
         output = self._output_of(attempt)
         if open_line is not None and output is not None:
-            output.printed(attempt, self._name, open_line[1])
+            output.printed(attempt, self._name, open_line)
 
 
 _routers: dict[str, _Router] = {}
 """Those that stand in ``sys`` now, by the name of their stream."""
+
+_open_lines: dict[tuple[str, str, str], str] = {}
+"""Text without a line end yet, by stream, run and task."""
+
+_open_lines_lock = threading.Lock()

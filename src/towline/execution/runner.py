@@ -226,7 +226,7 @@ class Runner:
     def _encode(self, run: TaskRun, outcome: Succeeded[Any]) -> Outcome[Any]:
         """Encode the value for the result store; a value that must be encoded and cannot be fails the task (SER-15)."""
         codec = run.kind.codec
-        if codec is None or not run.kind.store_value:
+        if codec is None:
             return outcome
         try:
             run.payload = codec.encode(outcome.value, workdir=run.attempt.workdir)

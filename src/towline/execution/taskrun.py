@@ -56,29 +56,19 @@ PREPARING, BODY, BACKING_OFF, SETTLING, ENDED = (
 )
 
 
-class ModuleKind:
+class ModuleKind(msgspec.Struct, gc=False):
     """One module as the runner needs it, worked out once per run.
 
     ``is_plain``: no condition, hook, artifact or cache surrounds the body, so that its execution is one
-    attempt loop and nothing else.
+    attempt loop and nothing else. ``codec`` is ``None`` where there is no value to encode.
     """
 
-    __slots__ = ("codec", "is_plain", "place", "retry", "spec", "store_value", "timeout_s")
-
-    def __init__(
-        self, spec: ModuleSpec, *, timeout_s: float, retry: Retry, place: Place, codec: Codec | None, store_value: bool
-    ) -> None:
-        settings = spec.settings
-        self.spec, self.timeout_s, self.retry, self.place = spec, timeout_s, retry, place
-        self.codec, self.store_value = codec, store_value
-        self.is_plain = not (
-            settings.run_if
-            or settings.skip_if
-            or settings.produces
-            or settings.consumes
-            or settings.cache
-            or spec.hooks
-        )
+    spec: ModuleSpec
+    timeout_s: float
+    retry: Retry
+    place: Place
+    codec: Codec | None
+    is_plain: bool
 
 
 class TaskRun(msgspec.Struct, eq=False, dict=True):

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 def problems_with(spec: ModuleSpec, options: Options, *, must_travel: bool) -> Iterable[str]:
     """Name what this run cannot do with a module (COORD-C25, SCHED-11, SER-02)."""
+    if spec.settings is NO_SETTINGS and not must_travel:
+        return ()
+    return _problems_with(spec, options, must_travel=must_travel)
+
+
+def _problems_with(spec: ModuleSpec, options: Options, *, must_travel: bool) -> Iterator[str]:
     settings = spec.settings
-    if settings is NO_SETTINGS and not must_travel:
-        return
     where = f" ({spec.source})" if spec.source else ""
     if settings.requires is not None and is_impossible(settings.requires):
         yield f"{spec.name}: requires {in_words(settings.requires)}, which no machine can be{where}"

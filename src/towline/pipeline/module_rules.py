@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from towline.execution.options import Options
-    from towline.modules.spec import ModuleSpec
+    from towline.modules.spec import ModuleSettings, ModuleSpec
     from towline.planning.built import BuiltPlan
     from towline.serialization.codec import Codec
 
@@ -35,13 +35,19 @@ def kinds_of(built: BuiltPlan, options: Options, *, isolate_all: bool) -> dict[s
             codec = None  # a plain local run keeps such a value in memory alone (SER-03)
         kinds[name] = ModuleKind(
             spec,
-            timeout_s=options.module_timeout_s if settings.timeout_s is None else settings.timeout_s,
-            retry=default if settings.retries is None and not settings.at_most_once else settings.retries or Retry(0),
-            place=place,
-            codec=codec,
-            store_value=True,
+            options.module_timeout_s if settings.timeout_s is None else settings.timeout_s,
+            default if settings.retries is None and not settings.at_most_once else settings.retries or Retry(0),
+            place,
+            codec,
+            (settings is NO_SETTINGS or not _has_surroundings(settings)) and not spec.hooks,
         )
     return kinds
+
+
+def _has_surroundings(settings: ModuleSettings) -> bool:
+    """Whether something is to be done around the attempts of a body, in declared settings."""
+    around = (settings.run_if, settings.skip_if, settings.produces, settings.consumes, settings.cache)
+    return any(around)
 
 
 def rules_of(specs: Mapping[str, ModuleSpec]) -> dict[str, ModuleRules]:

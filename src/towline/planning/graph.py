@@ -118,8 +118,10 @@ def _equal_ids(
 ) -> Iterable[str]:
     """Name the tasks of one module whose keys are equal, case ignored (PLAN-04); names are checked before."""
     for spec, own in zip(modules, keys, strict=True):
+        if own is None:
+            continue
         met: dict[str, str] = {}
-        for key, _ in own or ():
+        for key, _ in own:
             other = met.setdefault(key.casefold(), key)
             if other is not key:
                 how = "twice" if other == key else f"beside {spec.name}[{other}], and they differ only in case"
