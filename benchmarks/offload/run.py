@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src"), str(HERE.parents[1] / "tests" / "offload")]
 
 import calls  # noqa: E402
+import floors  # noqa: E402
 import scaling  # noqa: E402
 import segments  # noqa: E402
 import simulated  # noqa: E402
@@ -57,6 +58,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "scaling": lambda: asyncio.run(scaling.rows()),
     "memory": lambda: asyncio.run(scaling.memory()),
     "deaths": lambda: asyncio.run(scaling.deaths()),
+    "floors": floors.rows,
     "segments": segments.rows,
     "simulation": simulated.rows,
 }

@@ -52,7 +52,7 @@ class BufferTable:
         label = f"buffer {name!r}" if name else f"a {type(source).__name__}"
         array = as_array(source, label)
         if owned:
-            return self._add(np.array(array, order="C", copy=True), name, owned=True, shared=shared)
+            return self._add(array, name, owned=True, shared=shared, copies=True)
         known = self._bound.get(id(array))
         if known is not None and known._data is array:
             return known
@@ -130,7 +130,7 @@ class BufferTable:
             self._outdated(buffer, before)
             region = places.get(buffer.id)
             if region is not None:
-                self.place(buffer, region, array)
+                self.place(buffer, region)
             elif buffer._shared:
                 self.share(buffer)
             self._record(buffer, CallNumber(call), fence, WorkerId(worker) if worker is not None else None)
@@ -206,20 +206,18 @@ class BufferTable:
         """Put the committed version into a region of its own (OFF-216); where that fails, say so once."""
         if self.regions is None or buffer.payload_bytes == 0:
             return
-        region = self.regions.take(buffer.payload_bytes)
+        region = self.regions.take_filled(bytes_of(buffer._data))
         if region is None:
             self.shared_refused = self.regions.refused
             return
-        array = region.array(buffer._data.dtype, buffer._data.shape)
-        np.copyto(array, buffer._data)
-        self.place(buffer, region, array)
+        self.place(buffer, region)
 
-    def place(self, buffer: Buffer, region: Region, array: Array) -> None:
-        """Make a region the home of the buffer's committed version; the old region is retired."""
+    def place(self, buffer: Buffer, region: Region) -> None:
+        """Make a region, which holds it, the home of the buffer's committed version; the old region is retired."""
         old = buffer._region
         buffer._region, buffer._shared = region, True
         if buffer._owned:
-            buffer._data, buffer._frozen = array, None
+            buffer._data, buffer._frozen = region.array(buffer._data.dtype, buffer._data.shape), None
         if old is not None and self.regions is not None:
             self.regions.retire(old, viewed=buffer._viewed)
         buffer._viewed = False
@@ -233,7 +231,8 @@ class BufferTable:
             self.share(buffer)
         self._record(buffer, origin)
 
-    def _add(self, data: Array, name: str | None, *, owned: bool, shared: bool) -> Buffer:
+    def _add(self, data: Array, name: str | None, *, owned: bool, shared: bool, copies: bool = False) -> Buffer:
+        """Make a buffer; with ``copies`` the array stays its caller's, and one copy is made, in shared memory if it can be."""
         if data.nbytes > self._max_buffer_bytes:
             raise BufferTypeError(
                 f"buffer {name!r}" if name else "The array", f"it has {data.nbytes} bytes, the limit is "
@@ -245,6 +244,8 @@ class BufferTable:
         self._buffers[buffer.id] = buffer
         if shared:
             self.share(buffer)
+        if copies and buffer._region is None:
+            buffer._data = np.array(data, order="C", copy=True)
         self._record(buffer, "register")
         return buffer
 

@@ -48,9 +48,13 @@ class Region:
 
     @property
     def memory(self) -> mmap.mmap:
-        """Its mapping, made when it is first asked for: a region that was staged once is not mapped here."""
+        """Its mapping, made when it is first asked for: one that was written as a file is not mapped here."""
+        return self.mapped()
+
+    def mapped(self, *, filled: bool = False) -> mmap.mmap:
+        """Return its mapping; ``filled`` as in ``Mappings.view``, for one that is made now."""
         if self._memory is None:
-            found = map_file(self.name, writable=True, filled=True)
+            found = map_file(self.name, writable=True, filled=filled)
             if found is None:
                 raise MemoryError(f"{self.size} bytes of shared memory cannot be mapped")
             self._memory = found[0]
@@ -102,6 +106,7 @@ class RegionPool:
             return self._make(content.nbytes, content)
         region = self.take(content.nbytes)
         assert region is not None
+        region.mapped(filled=True)
         region.view()[:] = content
         return region
 
