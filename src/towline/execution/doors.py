@@ -75,7 +75,6 @@ class NodeDoors:
         self._open_offload = open_offload
         self._loop_thread = threading.get_ident()
         self.surroundings: Surroundings  # set by whoever composes both: each knows the other
-        self.command_count = 0
 
     # -------------------------------------------------------------- standing of an attempt
 
