@@ -13,17 +13,19 @@ from towline.errors.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from towline.cli.states import Where
     from towline.planning.records import PlanDocument
 
 
 class SeenPlan(NamedTuple):
-    """One plan as it stands now. ``flags``: those that name it, without a password."""
+    """One plan as it stands now. ``flags``: those that name it, without a password. ``root``: with the logs, if here."""
 
     flags: str
     document: PlanDocument
     is_living: Callable[[], bool]
+    root: Path | None = None
 
 
 def seen_plans(where: Where) -> tuple[list[SeenPlan], list[StateError]]:
@@ -46,7 +48,7 @@ def seen_plans(where: Where) -> tuple[list[SeenPlan], list[StateError]]:
             damages.append(error)
             continue
         if document is not None:
-            plans.append(SeenPlan(f"--state {root}", document, partial(is_living, root)))
+            plans.append(SeenPlan(f"--state {root}", document, partial(is_living, root), root))
     return plans, damages
 
 

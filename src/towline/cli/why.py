@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from towline.cli.failing import say
 from towline.cli.plans import SeenPlan, seen_plans
 from towline.cli.reachability import without_password
 from towline.cli.results import write_json, write_result
+from towline.cli.states import log_of
 from towline.errors.configuration import AmbiguousNameError, UnknownNameError
 from towline.identity import suggestion
 from towline.planning.why import explain_module, explain_task
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from towline.planning.records import PlannedTask
     from towline.planning.why import TaskStanding
 
+
+MISSED = "not in the cache: "
+"""How the log of a task begins to say why its body ran."""
 
 TASKS_SHOWN = 50
 """Tasks of an expanded module that are listed; ``--json`` has all of them."""
@@ -36,6 +42,8 @@ def explain(task: str, where: Where, *, as_json: bool) -> int:
         return 0
     [row] = rows
     answer = explain_task(plan.document, row, is_living=plan.is_living())
+    if plan.root is not None:
+        answer = msgspec.structs.replace(answer, facts=(*answer.facts, *_missed(plan, row.id)))
     if as_json:
         write_json(answer)
         return 0
@@ -44,6 +52,13 @@ def explain(task: str, where: Where, *, as_json: bool) -> int:
     lines += [f"  {fact}" for fact in answer.facts]
     write_result(lines)
     return 0
+
+
+def _missed(plan: SeenPlan, task: str) -> list[str]:
+    """Find what the cache missed in the log of a task, where the runner of it said so (CACHE-09)."""
+    log = log_of(plan.root, plan.document.run_id, task) if plan.root is not None else None
+    said = [MISSED + line.partition(MISSED)[2] for line in (log or "").splitlines() if f" debug {MISSED}" in line]
+    return said[-1:]
 
 
 def _listed(tasks: Sequence[TaskStanding]) -> list[str]:

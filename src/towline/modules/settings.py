@@ -57,7 +57,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     """What else a cached result depends on, besides the module's code, inputs and parameters (CACHE-01).
 
     ``inputs``: glob patterns of files, relative to the program's root. ``key``: any JSON values. ``env``:
-    names of environment variables. ``version``: stands in for the source text. ``portable``: the result is
+    names of environment variables. ``version``: stands in for the code of the program. ``portable``: the result is
     the same on every system, machine and Python version.
 
     Raises:

@@ -67,6 +67,8 @@ async def preview(program: Program, request: RunRequest) -> Plan:
         skips={place: reason.text for place, reason in skips.items()},
     )
     verdicts, reasons = _verdicts(rows, built, selection, skips, seen)
+    if not request.options.no_cache:
+        reasons |= _asked_of_the_cache(rows, built, verdicts)
     return shown_plan(
         program.name,
         rows,
@@ -163,6 +165,18 @@ def _verdicts(
         else:
             verdicts[row.id] = "run"
     return verdicts, reasons
+
+
+def _asked_of_the_cache(
+    rows: Sequence[PlannedTask], built: BuiltPlan, verdicts: Mapping[str, Verdict]
+) -> dict[str, Reason]:
+    """Say which tasks the cache may answer for: what counts for them is known when their turn comes (CACHE-02)."""
+    reason = Reason(code="cached", text="unless the cache has it, which is asked when its turn comes")
+    return {
+        row.id: reason
+        for row in rows
+        if verdicts[row.id] == "run" and not row.join and built.specs[row.module].settings.cache is not None
+    }
 
 
 def _is_open(row: PlannedTask, built: BuiltPlan) -> bool:
