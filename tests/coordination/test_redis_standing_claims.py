@@ -265,3 +265,23 @@ async def test_idle_workers_are_served_by_what_they_can_do(desk: Desk) -> None:
         await asyncio.sleep(0.001)
     await desk.master.enqueue([task("any"), task("special", (("docker",),))])
     assert [(await lease_of(claim)).task_id for claim in claims] == ["special", "any"]
+
+
+@clause("COORD-R11", "DIST-24")
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.anyio
+async def test_a_claim_that_is_withdrawn_is_granted_nothing(desk: Desk, is_late: bool) -> None:
+    """A worker that leaves asks for nothing more; what was granted to it in that moment is at once another's."""
+    leaving, staying = await desk.join("leaving"), await desk.join("staying")
+    first = await desk.waiting_claim(leaving)
+    await desk.master.enqueue([task("a")])
+    lease = await lease_of(first)
+    await leaving.coordinator.publish_and_claim(outcome_of(lease), lease=lease.ref, worker=leaving.ref, token="rides")
+    if is_late:
+        await desk.master.enqueue([task("b")])
+    await leaving.coordinator.withdraw_claim(leaving.ref, token="rides")
+    assert not await desk.master.active_leases()
+    if not is_late:
+        await desk.master.enqueue([task("b")])
+        assert not await desk.master.active_leases()
+    assert (await staying.claim()).epoch == (2 if is_late else 1)

@@ -133,57 +133,113 @@ def test_what_runs_on_after_the_end_is_dropped() -> None:
     assert stopped == ["stopped"]
 
 
-class _GrantsAtTheEnd(_LastLease):
-    """A coordinator that has nothing for the claim on an outcome, and grants it a task when the worker is to leave."""
+class _LeavesInTheMiddle(_LastLease):
+    """A coordinator whose worker is told to leave while a call is under way; ``grants``: what the claim on an outcome gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, call: str, *, grants: bool = False) -> None:
         super().__init__(0)
+        self.call, self.grants = call, grants
         self.leave: Any = None
-        self.claimed: list[tuple[str, float | None]] = []
-        self.released: list[tuple[str, bool]] = []
+        self.calls: list[tuple[str, Any]] = []
+
+    def lease(self, task_id: str) -> Lease:
+        assignment = Assignment(task_id=task_id, module=task_id)
+        return Lease(
+            task_id=task_id,
+            epoch=1,
+            worker_id="w",
+            session="s1",
+            assignment=assignment,
+            claimed_at="",
+            expires_in_ms=60_000,
+        )
 
     async def claim(self, worker: Any, *, token: str, wait_s: float | None) -> Any:
-        self.claimed.append((token, wait_s))
-        if len(self.claimed) > 1 and wait_s is None:
-            await asyncio.Event().wait()
-        self.asked_at.clear()
-        return await super().claim(worker, token=token, wait_s=wait_s)
+        self.calls.append(("claim", token))
+        claims = sum(1 for name, _ in self.calls if name == "claim")
+        if claims == 1:
+            return self.lease("a")
+        if self.call == "claim":
+            self.leave()
+            return self.lease("b")
+        return await asyncio.Event().wait()
 
     async def publish_and_claim(self, outcome: OutcomeRecord, *, token: str, **_: Any) -> Any:
-        self.claimed.append((token, None))
-        self.leave()
+        self.calls.append(("publish_and_claim", token))
+        if self.call == "publish_and_claim":
+            self.leave()
         await asyncio.sleep(1)
-        return PublishReply(accepted=True), NoWork(1)
+        return PublishReply(accepted=True), self.lease("b") if self.grants else NoWork(1)
+
+    async def publish_outcome(self, outcome: OutcomeRecord, **_: Any) -> Any:
+        self.calls.append(("publish_outcome", outcome.task_id))
+        return PublishReply(accepted=True)
+
+    async def withdraw_claim(self, worker: Any, *, token: str) -> None:
+        self.calls.append(("withdraw_claim", token))
 
     async def release(self, worker: Any, lease: LeaseRef, *, started: bool) -> bool:
-        self.released.append((lease.task_id, started))
+        await asyncio.sleep(1)
+        self.calls.append(("release", (lease.task_id, started)))
         return True
 
 
-@clause("DIST-24", "COORD-R11")
-def test_what_is_granted_to_a_worker_that_leaves_is_given_back() -> None:
-    """Its claim stands at the coordinator when it is told to leave; nobody waits for that lease to run out."""
-    coordinator: Any = _GrantsAtTheEnd()
+class _Bodies:
+    """Executes at once, or when told to; says what began."""
+
+    def __init__(self, takes_s: float = 0.0) -> None:
+        self.began: list[str] = []
+        self.takes_s = takes_s
+
+    def start(self, lease: Lease, ended: Any) -> None:
+        self.began.append(lease.task_id)
+        outcome = OutcomeRecord(task_id=lease.task_id, epoch=1, worker_id="w", state="succeeded")
+        asyncio.get_running_loop().call_later(self.takes_s, ended, outcome)
+
+    def accepted(self, outcome: OutcomeRecord) -> None: ...
+
+
+def _drained(coordinator: Any, bodies: Any, slots: int = 1, leave_after_s: float | None = None) -> None:
     scene: Any = SimpleNamespace(run_id="r")
     registration = registration_of(scene, "w")
 
-    class Quick:
-        def start(self, lease: Lease, ended: Any) -> None:
-            ended(OutcomeRecord(task_id="a", epoch=1, worker_id="w", state="succeeded"))
-
-        def accepted(self, outcome: OutcomeRecord) -> None: ...
-
     async def scenario() -> str:
-        executor: Any = Quick()
         spool = Spool(registration.ref, "r")
-        worker = Worker(coordinator, registration, executor, slots=Slots(1), spool=spool, held=HeldLeases())
+        worker = Worker(coordinator, registration, bodies, slots=Slots(slots), spool=spool, held=HeldLeases())
         coordinator.leave = worker.drain
+        if leave_after_s is not None:
+            asyncio.get_running_loop().call_later(leave_after_s, worker.drain)
         return await worker.run()
 
     assert run_virtual(scenario()) == "drained"
-    rode_on = coordinator.claimed[1][0]
-    assert coordinator.claimed[2:] == [(rode_on, 0)]
-    assert coordinator.released == [("a", False)]
+
+
+@clause("DIST-24", "COORD-R11")
+def test_a_worker_that_leaves_withdraws_the_claim_that_stands() -> None:
+    """To ask once more what it was granted would be a claim: one task more, and an epoch of it spent."""
+    coordinator, bodies = _LeavesInTheMiddle("publish_and_claim"), _Bodies()
+    _drained(coordinator, bodies)
+    [(_, first), (_, rode_on), *rest] = coordinator.calls
+    assert first != rode_on
+    assert rest == [("withdraw_claim", rode_on)]
+
+
+@clause("DIST-24")
+@pytest.mark.parametrize(("call", "slots"), [("publish_and_claim", 1), ("claim", 2)])
+def test_what_is_granted_in_the_moment_of_leaving_is_given_back_unbegun(call: str, slots: int) -> None:
+    """It was on its way when the worker was told to leave: a body begun now would hold the process for its whole length."""
+    coordinator, bodies = _LeavesInTheMiddle(call, grants=True), _Bodies(0.0 if slots == 1 else 5.0)
+    _drained(coordinator, bodies, slots)
+    assert bodies.began == ["a"]
+    assert ("release", ("b", False)) in coordinator.calls
+
+
+@clause("DIST-24")
+def test_a_task_that_ends_while_its_worker_leaves_brings_no_other() -> None:
+    """Its outcome is handed over alone: no claim rides along after the signal."""
+    coordinator, bodies = _LeavesInTheMiddle("none"), _Bodies(5.0)
+    _drained(coordinator, bodies, leave_after_s=2.0)
+    assert [name for name, _ in coordinator.calls] == ["claim", "publish_outcome"]
 
 
 @clause("DIST-26", "DIST-72")

@@ -136,6 +136,9 @@ class LinkedCoordinator(MasterCoordinator):
             except CoordinationError:
                 return
 
+    async def withdraw_claim(self, worker: SessionRef, *, token: str) -> None:
+        await self._abandon(worker, token)
+
     async def wait_for_work(self, *, seen: int) -> int:
         async def ask() -> int | None:
             version = await self._call(ops.ReadWorkVersion())

@@ -92,10 +92,17 @@ class WorkerCoordinator(Protocol):
         """Publish, then ask once for the next task; a back end may do both in one round trip.
 
         ``NoWork``: call :meth:`claim` with the same ``token`` to go on waiting. A back end may grant a lease to that
-        token meanwhile, so another claim, or leaving, comes after a call with it.
+        token meanwhile, so another claim comes after a call with it, and leaving after :meth:`withdraw_claim`.
         """
         published = await self.publish_outcome(outcome, lease=lease, events=events)
         return published, await self.claim(worker, token=token, wait_s=0)
+
+    async def withdraw_claim(self, worker: SessionRef, *, token: str) -> None:
+        """Grant nothing more to this token, and queue again, unbegun, what was granted to it unheard; bounded by 1 s.
+
+        A back end whose claims do not stand after :meth:`publish_and_claim` has nothing to do.
+        """
+        return
 
     async def wait_for_outcome(self, task_id: str) -> OutcomeRecord:
         """Return a task's final outcome once there is one (COORD-C50)."""

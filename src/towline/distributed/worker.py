@@ -6,7 +6,7 @@ import asyncio
 import logging
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from towline.coordination.records import Closed, Lease, NoWork, WorkerStatus
 from towline.coordination.signals import Signal
@@ -22,7 +22,7 @@ from towline.errors.coordination import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from towline.coordination.contract import WorkerCoordinator
     from towline.coordination.records import (
@@ -233,16 +233,10 @@ class Worker:
         return await self._coordinator.claim(self._session.ref, token=token, wait_s=wait_s)
 
     async def _claim_no_more(self) -> None:
-        """Give back what is granted to a claim that rode on an outcome, when the claim loop will not go on with it."""
+        """Withdraw a claim that rode on an outcome and still stands, when the claim loop will not go on with it."""
         token, self._claim_goes_on = self._claim_goes_on, ""
-        if not token or self._fatal is not None:
-            return
-        try:
-            reply = await self._coordinator.claim(self._session.ref, token=token, wait_s=0)
-            if isinstance(reply, Lease):
-                await self._coordinator.release(self._session.ref, reply.ref, started=False)
-        except CoordinationError as error:
-            self._tell(f"what this worker may have been granted at its end is queued again by its goodbye: {error}")
+        if token and self._fatal is None:
+            await self._coordinator.withdraw_claim(self._session.ref, token=token)
 
     def _take(self, reply: ClaimReply) -> None:
         if isinstance(reply, Closed):
@@ -250,7 +244,19 @@ class Worker:
             if reply.why == "stopped":
                 self._on_signal(Signal.STOPPED)
         elif isinstance(reply, Lease):
-            self._begin(reply)
+            if self._draining.is_set():
+                self._follow(self._hand_back(reply))
+            else:
+                self._begin(reply)
+
+    async def _hand_back(self, lease: Lease) -> None:
+        """Give back, unbegun, what was granted in the moment in which this worker was told to leave (DIST-24)."""
+        if self._fatal is not None:
+            return
+        try:
+            await self._coordinator.release(self._session.ref, lease.ref, started=False)
+        except CoordinationError as error:
+            self._tell(f"{lease.task_id}, granted to this worker at its end, is queued again by its goodbye: {error}")
 
     def _begin(self, lease: Lease) -> None:
         execution = _Execution(lease)
@@ -267,7 +273,12 @@ class Worker:
     # ------------------------------------------------------------------ publishing
 
     def _ended(self, execution: _Execution, outcome: OutcomeRecord) -> None:
-        task = asyncio.get_running_loop().create_task(self._publish(execution, outcome))
+        self._follow(self._publish(execution, outcome))
+
+    def _follow(self, last_words: Coroutine[Any, Any, None]) -> None:
+        """Let the coordinator be told about a lease; this worker is not idle before."""
+        self._idle.clear()
+        task = asyncio.get_running_loop().create_task(last_words)
         self._publishing.add(task)
         task.add_done_callback(self._published)
 
