@@ -11,6 +11,7 @@ from towline.cli.together import together_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from towline.cli.seen import SeenPipeline
 
@@ -59,12 +60,14 @@ def _both(name: str) -> Callable[[F], F]:
         def with_target(target: str, **given: Any) -> Any:
             from towline.cli.loading import load
 
-            return function(load(target), target, **given)
+            with _stream_of(given):
+                return function(load(target), target, **given)
 
         @functools.wraps(function)
         @click.pass_obj
         def without_target(pipeline: SeenPipeline, /, **given: Any) -> Any:
-            return function(pipeline, None, **given)
+            with _stream_of(given):
+                return function(pipeline, None, **given)
 
         params = list(getattr(function, "__click_params__", ()))
         for decorated in (with_target, without_target):
@@ -74,6 +77,17 @@ def _both(name: str) -> Callable[[F], F]:
         return function
 
     return add
+
+
+def _stream_of(given: dict[str, Any]) -> AbstractContextManager[None]:
+    """What a program reads comes alone on standard output, whatever TARGET or a body writes there (CTL-25)."""
+    from contextlib import nullcontext
+
+    if not given.get("as_json") and given.get("form", "text") == "text":
+        return nullcontext()
+    from towline.cli.result_stream import results_apart
+
+    return results_apart()
 
 
 def target_argument(function: F) -> F:

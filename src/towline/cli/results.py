@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from towline.cli.result_stream import result_stream
 from towline.views.streams import harmless, write_or_fail
 
 if TYPE_CHECKING:
@@ -35,6 +35,6 @@ def write_json(value: Any) -> None:
 
 def _write(text: str) -> None:
     try:
-        write_or_fail(sys.stdout, text)
+        write_or_fail(result_stream(), text)
     except OSError as error:
         raise click.ClickException(f"standard output cannot be written: {error.strerror or error}") from error

@@ -14,6 +14,7 @@ from towline.cli.failing import say
 from towline.cli.flags import refuse_contradictions
 from towline.cli.going_on import next_steps
 from towline.cli.params import own_params_of, params_of
+from towline.cli.result_stream import result_stream
 from towline.cli.results import write_json, write_result
 from towline.cli.settings import choose, options_of, project_table, unknown_variables
 from towline.cli.together import is_worker, take_part, work
@@ -116,7 +117,7 @@ def run_pipeline(pipeline: SeenPipeline, given: dict[str, Any]) -> int:
         return work(pipeline, _with_params(pipeline, given, request, own_params_of))
     request = _with_params(pipeline, given, request, params_of)
     console = console_for(
-        sys.stdout,
+        result_stream(),
         sys.stderr,
         os.environ,
         as_json=given.get("as_json", False),
