@@ -68,7 +68,7 @@ class LateRunner(StepRunner):
 
     def _tell(self, work: Work, outcome: Any, seconds: float) -> None:
         if isinstance(outcome, dict):
-            if outcome != self._digests(work):
+            if any(body_digest([bytes_of(work.inputs[index])]) != before for index, before in outcome.items()):
                 raise AssertionError(f"O10: an input of a kernel on worker {self._worker} changed while it ran")
             outcome = run_here(work)
         super()._tell(work, outcome, seconds)
