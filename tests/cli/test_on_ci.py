@@ -58,12 +58,12 @@ def test_parallel_output_on_ci_is_readable_and_whole(shell: Shell, variables: di
     said = [line for line in lines if re.fullmatch(r"[abcd] \d+", line)]
     for name in "bcd":
         assert [line for line in said if line.startswith(name)] == [f"{name} {number}" for number in range(2000)]
-    assert len([line for line in lines if line.startswith(fold)]) >= 4
+    assert len([line for line in lines if line.startswith(fold)]) >= 3, "the failed one is open"
     last = [index for index, line in enumerate(lines) if line.startswith("== a failed")][-1]
     assert lines[last + 1 : last + 2001] == [f"a {number}" for number in range(2000)], "last, whole, and open"
     assert not any(re.fullmatch(r"[bcd] \d+", line) for line in lines[last:])
     changes = sum(1 for one, other in itertools.pairwise(said) if one[0] != other[0])
-    assert changes < 16, "lines of one task stand together"
+    assert changes == 3, "lines of one task stand together, in one fold"
     assert "\x1b" not in result.out
     assert lines[-2].startswith("chatty r-")
 

@@ -104,6 +104,15 @@ def test_every_spelling_of_a_requirement() -> None:
     assert required([]) == ()
 
 
+@clause("COORD-C23", "MOD-08")
+def test_a_list_of_capabilities_is_named_as_the_fault() -> None:
+    """The capability in the list is right; that it stands in a list is not, and must be what the message shows."""
+    with pytest.raises(DeclarationError, match=r"requires=\[w\] cannot be used: .*cap\('a'\) & cap\('b'\)"):
+
+        @module(requires=[cap("w")])  # type: ignore[arg-type, list-item]
+        async def build(ctx: object) -> None: ...
+
+
 @clause("COORD-C23")
 def test_and_or_keywords_are_refused() -> None:
     """``cap("a") and cap("b")`` would silently be ``cap("b")``."""

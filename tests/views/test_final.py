@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from towline.execution.report import PreviousRun, TaskReport
 from towline.testing import clause
 from towline.views.colours import coloured
@@ -146,3 +148,22 @@ def test_what_this_machine_could_not_do_stands_beside_the_verdict() -> None:
         "    --capability NAME declares what this machine has; a run with workers fails where no worker has it",
     ]
     assert not any("for want of" in line for line in final_lines(report(done("prep")), 80))
+
+
+@clause("REP-07", "SER-12")
+def test_what_a_long_traceback_leaves_out_is_said() -> None:
+    """Of a chain of 2,000 causes the last few are shown: a reader must not take the first of these for the root."""
+    task, failure = failed("build")
+    text = "".join(
+        f"ValueError: level {n}\n\nThe above exception was the direct cause of the following exception:\n\n"
+        for n in range(15)
+    )
+    chain = msgspec.structs.replace(failure, traceback=text + "ValueError: level 15\n")
+
+    lines = final_lines(report(task, status="failed", failures=(chain,)), 80)
+
+    shown = lines.index("    … 44 earlier lines are left out: the report has them")
+    assert lines[shown + 1] == "    ValueError: level 11"
+    assert not any(
+        "earlier lines" in line for line in final_lines(report(task, status="failed", failures=(failure,)), 80)
+    )

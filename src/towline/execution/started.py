@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from towline.execution.warden import Warden
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from towline.execution.trees import ProcessTree
 
 KILLED_S: Final = 2.0
 """How long killed trees may take to be gone."""
+
+TOLD_AFTER_S: Final = 0.5
+"""Trees that end within this time are nobody's concern."""
 
 warden: Final = Warden()
 """Of this process; commands are told to it, for it alone acts after a ``kill -9``."""
@@ -77,17 +80,26 @@ def end_in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return ending
 
 
-async def wait_for_trees(limit_s: float | None = None) -> None:
+async def wait_for_trees(limit_s: float | None = None, tell: Callable[[int], None] | None = None) -> None:
     """Wait until every tree that is being ended in the background of this loop is gone.
 
-    Each has its own grace; ``limit_s`` is that of the node, after which what is left is killed (RUN-48).
+    Each has its own grace; ``limit_s`` is that of the node, after which what is left is killed (RUN-48). ``tell`` is
+    called once with the number of those that do not end at once.
     """
     loop = asyncio.get_running_loop()
     end_at = None if limit_s is None else loop.time() + limit_s
-    while left := {ending for ending in _ending if ending.get_loop() is loop}:
+    if tell is not None and (left := _ending_in(loop)):
+        _, left = await asyncio.wait(left, timeout=TOLD_AFTER_S)
+        if left:
+            tell(len(left))
+    while left := _ending_in(loop):
         done, left = await asyncio.wait(left, timeout=None if end_at is None else max(0.0, end_at - loop.time()))
         if left and not done:
             for ending in left:
                 ending.cancel()  # the clean-up of each kills its tree
             await asyncio.wait(left, timeout=KILLED_S)
             return
+
+
+def _ending_in(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[None]]:
+    return {ending for ending in _ending if ending.get_loop() is loop}

@@ -212,6 +212,10 @@ def _requires(declaring: Declaring, setting: str, value: object) -> tuple[str, o
         declaring.refuse(
             setting, value, "a capability, a list of those that are all needed, or cap('a') & (cap('b') | cap('c'))"
         )
+    if any(isinstance(one, Capability) for one in value):
+        declaring.refuse(
+            setting, value, "a list holds names alone; combine capabilities without one: cap('a') & cap('b')"
+        )
     try:
         return setting, normalised((one,) if isinstance(one, str) else _not_a_name(one) for one in value)
     except DeclarationError as error:

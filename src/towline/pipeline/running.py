@@ -60,6 +60,9 @@ async def run_session(
         if request.greet is not None:
             request.greet(opened.words)
             _tell_limits(request.greet, built)
+            if request.run_id is None and request.distributed is not None and not request.distributed.workers:
+                join = f"with --run-id {opened.run_id}, or without a run id any run of {program.name}"
+                request.greet(f"workers join this run {join}")  # the name was made up: nobody can know it (DIST-04)
         facts = NodeFacts(
             program=program,
             target=target,

@@ -217,7 +217,14 @@ class Session:
     async def _see_trees_gone(self) -> None:
         """Wait for what cancelled commands started, within the graces of the node (RUN-48)."""
         options = self.request.options
-        await wait_for_trees(options.cancel_grace_s + options.terminate_grace_s)
+        limit_s = options.cancel_grace_s + options.terminate_grace_s
+
+        def tell(count: int) -> None:
+            was = "1 command that was" if count == 1 else f"{count:,} commands that were"
+            text = f"waiting for the programs of {was} told to end; what is left after their grace is killed"
+            self.node.output.log(None, "warning", text)
+
+        await wait_for_trees(limit_s, tell)
 
     # -------------------------------------------------------------- what is told
 

@@ -16,6 +16,7 @@ ROWS_SHOWN = 200
 """Above this many tasks only the uncommon ones are listed one by one (REP-12)."""
 
 TRACEBACK_LINES = 20
+BETWEEN_CAUSES = ("The above exception was", "During handling of the above")
 MODULES_SHOWN = 5
 MARKS = {
     "succeeded": "ok",
@@ -192,8 +193,8 @@ def _quoted(task: str) -> str:
     return task if task.replace(".", "").replace("-", "").replace("_", "").isalnum() else f"'{task}'"
 
 
-def own_lines(traceback: str) -> Iterable[str]:
-    """Keep the frames of a traceback that are the user's own, at most 20 lines (REP-07)."""
+def own_lines(traceback: str) -> Sequence[str]:
+    """Keep the frames of a traceback that are the user's own, the last 20 lines, and say how many are left out (REP-07)."""
     from towline.serialization.frames import is_own_frame  # most runs have no failure to show
 
     kept: list[str] = []
@@ -205,4 +206,8 @@ def own_lines(traceback: str) -> Iterable[str]:
             skipping = line.startswith("Traceback")
         if not skipping:
             kept.append(line)
-    return kept[-TRACEBACK_LINES:]
+    last = kept[-TRACEBACK_LINES:]
+    while len(last) < len(kept) and (not last[0].strip() or last[0].startswith(BETWEEN_CAUSES)):
+        last.pop(0)  # begin with an error, not between two
+    left_out = len(kept) - len(last)
+    return [f"… {left_out:,} earlier lines are left out: the report has them", *last] if left_out else last

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-HELD_LINES: Final = 1_000
+HELD_LINES: Final = 5_000
 HELD_S: Final = 60.0
 """A task that says more, or runs longer, is shown in parts under a ``…`` heading."""
 
