@@ -26,6 +26,7 @@ async def first(ctx: Context) -> int:
 
 @module(after=[first])
 async def hold(ctx: Context) -> None:
+    ctx.log.info("it holds")
     Path("holds").touch()
     await asyncio.sleep(0 if Path("pass").exists() else 60)
 
@@ -93,10 +94,17 @@ def test_a_living_run_is_seen_from_its_folder(held: Shell) -> None:
     """The plan is on the server, the folder says where: whoever sits there need not know the URL."""
     [row] = held.run("runs", "--json").json()["runs"]
     shown = held.run("show").out
+    task = held.run("show", "latest", "--task", "HOLD").out
+    document = held.run("show", "r-held", "--task", "first", "--json").json()
+    misspelt = held.run("show", "--task", "frist", code=2).err
     why = held.run("why", "first").out
 
     assert (row["run_id"], row["state"]) == ("r-held", "running")
     assert "r-held running: 1 succeeded, 1 running" in shown
+    assert "state: running" in task
+    assert "it holds" in task
+    assert document["task"]["state"] == "succeeded"
+    assert "Did you mean 'first'" in misspelt
     assert "first is succeeded" in why
 
 

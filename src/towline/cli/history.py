@@ -10,21 +10,20 @@ import msgspec
 
 from towline.cli.failing import say
 from towline.cli.results import write_json, write_result
-from towline.cli.servers import elsewhere
-from towline.cli.states import is_living, log_of, read_plan, read_reports, roots
+from towline.cli.states import log_of, read_reports, roots
+from towline.cli.unreported import find_unreported, task_named, unreported_in
 from towline.errors.configuration import NothingHereError, UnknownNameError
 from towline.identity import suggestion
-from towline.planning.nesting import counted, under_their_module
 from towline.views.final import final_lines, is_changed
 from towline.views.streams import width_of
-from towline.views.words import counts_words, duration_words, offload_words, reason_words, size_words
+from towline.views.words import counts_words, duration_words, offload_words, size_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from towline.cli.states import Where
-    from towline.execution.report import RunReport, TaskReport
-    from towline.planning.records import PlanDocument
+    from towline.execution.report import RunReport
 
 
 def list_runs(where: Where, *, as_json: bool, limit: int) -> int:
@@ -35,8 +34,8 @@ def list_runs(where: Where, *, as_json: bool, limit: int) -> int:
         for warning in warnings:
             say(f"warning: {warning}")
         rows += [_row(report) for report in reports]
-        unreported = _unreported(root, {report.run_id for report in reports})
-        rows += [] if unreported is None else [unreported[0]]
+        unreported = unreported_in(root, {report.run_id for report in reports})
+        rows += [] if unreported is None else [unreported.head]
     rows.sort(key=lambda row: row["started_at"], reverse=True)
     rows = rows[:limit]
     if as_json:
@@ -64,43 +63,16 @@ def _row(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _unreported(root: Path, reported: set[str]) -> tuple[dict[str, Any], PlanDocument] | None:
-    """The run of the plan, when it has no report: it is running, or its process died."""
-    server = elsewhere(root)
-    if server is not None and server.run_id in reported:
-        return None  # the server need not be there any more
-    document = read_plan(root)
-    if document is None or document.run_id in reported:
-        return None
-    row = {
-        "run_id": document.run_id,
-        "pipeline": document.pipeline,
-        "state": _state_of(document, root),
-        "exit_code": None,
-        "started_at": document.owner.since if document.owner else document.created_at,
-        "duration_s": None,
-        "counts": _counts(document),
-    }
-    return row, document
-
-
-def _state_of(document: PlanDocument, root: Path) -> str:
-    """A run that ended says so itself; one that did not is running only while its process lives."""
-    if document.run_state in ("succeeded", "failed", "cancelled"):
-        return document.run_state
-    return "running" if is_living(root) else "interrupted"
-
-
-def _counts(document: PlanDocument) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for task in counted(document.tasks):
-        counts[task.state] = counts.get(task.state, 0) + 1
-    return counts
-
-
 def show_run(run: str, task: str | None, where: Where, *, as_json: bool) -> int:
     """Show one run, or one task of it with its log; a run without a report is shown from its plan."""
-    if task is None and _show_unreported(run, where, as_json=as_json):
+    living = find_unreported(run, where)
+    if living is not None and task is not None:
+        return _write_task(*living.task(task), as_json=as_json)
+    if living is not None:
+        if as_json:
+            write_json(living.json())
+        else:
+            write_result(living.lines())
         return 0
     report, root = find_report(run, where)
     if task is not None:
@@ -112,51 +84,23 @@ def show_run(run: str, task: str | None, where: Where, *, as_json: bool) -> int:
     return 0
 
 
-def _show_unreported(run: str, where: Where, *, as_json: bool) -> bool:
-    """Show a run that is running, or died before its report; says whether it was one."""
-    reported = {root: read_reports(root)[0] for root in roots(where)}
-    newest = max((report.started_at for reports in reported.values() for report in reports), default="")
-    for root, reports in reported.items():
-        found = _unreported(root, {report.run_id for report in reports})
-        if found is None:
-            continue
-        head, document = found
-        if head["run_id"] != run and not (run == "latest" and head["started_at"] > newest):
-            continue
-        if as_json:
-            rows = [{"id": one.id, "state": one.state, "reason": one.reason} for one in counted(document.tasks)]
-            write_json(head | {"tasks": rows})
-        else:
-            write_result(_lines_of(head, document))
-        return True
-    return False
-
-
-def _lines_of(head: dict[str, Any], document: PlanDocument) -> list[str]:
-    """Write the rows of a plan whose run has no report, and how that stands."""
-    width = max((len(one.id) for one in document.tasks), default=0)
-    lines = []
-    for one in under_their_module(counted(document.tasks)):
-        why = reason_words(one.reason, one.reason_text, one.blocked_by)
-        lines.append(f"{one.id:<{width}}  {one.state.replace('_', ' '):<9}  {why}".rstrip())
-    lines += ["", f"{head['pipeline']} {head['run_id']} {head['state']}: {counts_words(head['counts'])}"]
-    if head["state"] == "interrupted":
-        lines.append("Its process is gone. Run it again to go on where it was.")
-    return lines
-
-
 def _show_task(report: RunReport, root: Path, task: str, *, as_json: bool) -> int:
-    shown = _task(report, task)
+    shown = task_named(task, report.tasks, report.run_id)
     log = log_of(root, report.run_id, shown.id)
     if as_json:
-        write_json({"task": msgspec.to_builtins(shown), "log": log})
-        return 0
+        return _write_task(msgspec.to_builtins(shown), log, as_json=True)
     facts = msgspec.to_builtins(msgspec.structs.replace(shown, artifacts=(), offload=None))
-    lines = [f"{name}: {value}" for name, value in facts.items()]
-    lines += [f"offload: {offload_words(shown.offload)}"] if shown.offload is not None else []
-    lines += [f"artifact: {one.name}  {size_words(one.size_bytes)}  {one.digest}" for one in shown.artifacts]
-    lines += ["", *(log.rstrip("\n").split("\n") if log else ["(it wrote no log)"])]
-    write_result(lines)
+    more = [f"offload: {offload_words(shown.offload)}"] if shown.offload is not None else []
+    more += [f"artifact: {one.name}  {size_words(one.size_bytes)}  {one.digest}" for one in shown.artifacts]
+    return _write_task(facts, log, more)
+
+
+def _write_task(facts: dict[str, Any], log: str | None, more: Sequence[str] = (), *, as_json: bool = False) -> int:
+    if as_json:
+        write_json({"task": facts, "log": log})
+        return 0
+    said = log.rstrip("\n").split("\n") if log else ["(it wrote no log)"]
+    write_result([*(f"{name}: {value}" for name, value in facts.items()), *more, "", *said])
     return 0
 
 
@@ -211,13 +155,3 @@ def find_report(run: str, where: Where) -> tuple[RunReport, Path]:
     known = ["latest", *(report.run_id for report, _ in found)]
     hint = suggestion(run, known) or "`towline runs` lists those that are kept."
     raise UnknownNameError("run", run, "this folder", hint)
-
-
-def _task(report: RunReport, task: str) -> TaskReport:
-    for same in (str, str.casefold):
-        found = [one for one in report.tasks if same(one.id) == same(task)]
-        if len(found) == 1:
-            return found[0]
-    known = [one.id for one in report.tasks]
-    hint = suggestion(task, known) or f"`towline show {report.run_id}` lists them."
-    raise UnknownNameError("task", task, f"run {report.run_id}", hint)
