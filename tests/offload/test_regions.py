@@ -213,6 +213,23 @@ def test_mappings_have_a_limit(pool: RegionPool) -> None:
     assert kept.mapped_bytes == 40_000
 
 
+@clause("OFF-708")
+def test_many_small_segments_do_not_use_up_the_mappings_of_a_process(
+    pool: RegionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux allows 65,530 of them; the next one, of whatever library, is then refused as if memory had ended."""
+    monkeypatch.setattr(regions, "IDLE_LIMIT_COUNT", 2)
+    kept = Mappings(limit_count=2)
+    three = [taken(pool) for _ in range(3)]
+    for region in three:
+        kept.view(region.segment, 5_000, writable=False)
+    for region in three:
+        pool.retire(region, viewed=False)
+
+    assert [(region.name, False) in kept._known for region in three] == [False, True, True]
+    assert [on_disk(region.name) for region in three] == [False, True, True]
+
+
 @clause("OFF-806")
 @pytest.mark.parametrize(
     ("name", "offset", "nbytes"),

@@ -16,6 +16,8 @@ from collections import OrderedDict
 FOLDER = "/dev/shm"
 NAME = re.compile(r"towline-[0-9]+-[0-9]+-[0-9a-f]{16}-[0-9]+\Z")
 LIMIT_BYTES = 4 << 30
+LIMIT_COUNT = 8_192
+"""Linux gives a process 65,530 mappings, and the process has others."""
 TIDY_EVERY_S = 1.0
 """How long memory that its maker has unlinked may stay mapped here, at most."""
 
@@ -23,12 +25,12 @@ TIDY_EVERY_S = 1.0
 class Mappings:
     """Segments by name and by the right to write, least recently used first.
 
-    Beyond ``limit_bytes`` the oldest are let go, one larger alone stays. Whoever still uses a view of one keeps it
+    Beyond ``limit_bytes``, or ``limit_count`` of them, the oldest are let go, one larger alone stays. Whoever still uses a view of one keeps it
     mapped. A mapping costs no memory of its own while its file is there; ``tidy`` lets go of those whose file is gone.
     """
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int = LIMIT_BYTES, limit_count: int = LIMIT_COUNT) -> None:
+        self._limit_bytes, self._limit_count = limit_bytes, limit_count
         self._known: OrderedDict[tuple[str, bool], tuple[mmap.mmap, int]] = OrderedDict()
         self._tidied_at = 0.0
         self.mapped_bytes = 0
@@ -70,7 +72,7 @@ class Mappings:
         self.mapped_bytes = 0
 
     def _shrink(self) -> None:
-        while self.mapped_bytes > self._limit_bytes and len(self._known) > 1:
+        while (self.mapped_bytes > self._limit_bytes or len(self._known) > self._limit_count) and len(self._known) > 1:
             self._drop(next(iter(self._known)))
 
     def _drop(self, key: tuple[str, bool]) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 IDLE_LIMIT_BYTES = 1 << 30
 """Regions kept for use again; beyond it the oldest are unlinked."""
+IDLE_LIMIT_COUNT = 8_192
+"""The same for many small ones, each of which is a mapping (``mappings.LIMIT_COUNT``)."""
 IDLE_S = 30.0
 """How long a region that nobody takes is kept."""
 
@@ -152,7 +154,7 @@ class RegionPool:
         self._idle_of.setdefault(region.size, []).append(region)
         self._idle_bytes += region.size
         region.idle_since = None
-        while self._idle_bytes > IDLE_LIMIT_BYTES:
+        while self._idle_bytes > IDLE_LIMIT_BYTES or len(self._idle) > IDLE_LIMIT_COUNT:
             self._give_back(next(iter(self._idle.values())))
 
     def lose(self, region: Region) -> None:

@@ -16,6 +16,7 @@ class OneHost:
 
     def __init__(self) -> None:
         self.pools = [RegionPool()]
+        self.memories: list[SharingMemory] = []
         self._before = master_transfers.STAGED_FROM_BYTES, master.EVICT_FROM_BYTES
         master_transfers.STAGED_FROM_BYTES = master.EVICT_FROM_BYTES = SMALL_BYTES
 
@@ -23,6 +24,8 @@ class OneHost:
         master_transfers.STAGED_FROM_BYTES, master.EVICT_FROM_BYTES = self._before
         for pool in self.pools:
             pool.close()
+        for memory in self.memories:
+            memory.end()
 
 
 class SharingMemory(SegmentMemory):
@@ -31,6 +34,7 @@ class SharingMemory(SegmentMemory):
     def __init__(self, host: OneHost, within: PrivateMemory) -> None:
         pool = RegionPool()
         host.pools.append(pool)
+        host.memories.append(self)
         super().__init__(pool, shared_from_bytes=SMALL_BYTES)
         self._within = within
 
@@ -38,3 +42,8 @@ class SharingMemory(SegmentMemory):
         if self._within.allocate(0) is None:
             return None
         return super().allocate(nbytes)
+
+    def end(self) -> None:
+        """Let go of the world: what waits for the end of an array refers to this memory, and arrays lie in the world."""
+        self._mappings.clear()
+        del self._within
