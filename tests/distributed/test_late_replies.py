@@ -44,6 +44,12 @@ class _Coordinator:
     async def requeue_expired(self) -> None:
         return None
 
+    async def workers(self) -> list[Any]:
+        return []
+
+    async def worker_statuses(self) -> list[Any]:
+        return []
+
     async def enqueue(self, assignments: Sequence[Any]) -> list[bool]:
         self.during_enqueue()
         return [True for _ in assignments]
@@ -67,7 +73,7 @@ def test_a_feed_from_before_the_loss_is_no_news_of_the_new_run() -> None:
     async def scenario() -> None:
         coordinator, heard = _Coordinator(), list[FeedEntry]()
         dispatch = SimpleNamespace(heard=lambda entries: heard.extend(entries), is_backlogged=False, sent={})
-        feed = MasterFeed(coordinator, dispatch, None, None)  # type: ignore[arg-type]
+        feed = MasterFeed(coordinator, dispatch, None, None, None)  # type: ignore[arg-type]
         following = asyncio.ensure_future(feed.follow())
         await asyncio.sleep(0)
         feed.begin_again()
@@ -92,9 +98,9 @@ def test_the_base_of_epochs_never_goes_back(reply: int, then: int) -> None:
     async def scenario() -> None:
         coordinator = _Coordinator()
         opening = opening_of("r", 6.0, master_id="m", owner_epoch=1, epoch_jumps=DATA_LOSS_JUMPS)
-        options = SimpleNamespace(heartbeat_interval_s=1.0, registration_timeout_s=60.0)
+        options = SimpleNamespace(heartbeat_interval_s=1.0, worker_timeout_s=6.0, registration_timeout_s=60.0)
         master = Master(coordinator, opening, options, None)  # type: ignore[arg-type]
-        quiet: Any = SimpleNamespace(to_enqueue=[], overdue=list, unrouted_in_queue=lambda _: ([], []))
+        quiet: Any = SimpleNamespace(to_enqueue=[], overdue=list, holders=dict, unrouted_in_queue=lambda _: ([], []))
         master.dispatch = quiet
 
         async def trim() -> None:

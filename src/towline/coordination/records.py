@@ -166,7 +166,10 @@ class WorkerRegistration(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says with each heartbeat; the last one (``is_final``) keeps its counters."""
+    """What a worker says with each heartbeat; the last one (``is_final``) keeps its counters.
+
+    ``silent_ms``: since its last sign of life, by the clock of the back end, which fills it in when statuses are read.
+    """
 
     worker_id: str
     session: str
@@ -176,6 +179,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     unattributed_commands: int = 0
     rss_bytes: int | None = None
     load: float | None = None
+    silent_ms: int = 0
 
 
 class LostLease(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,10 @@ BACKLOG_ROUNDS = 16
 """Tasks per slot that are queued or running while workers cannot run dry within a batch."""
 
 
+GONE_NAMED = 5
+"""Workers that were here, the latest, that are named where none of those here fits."""
+
+
 class DispatchHost(Protocol):
     """The engine, as far as dispatch tells it something."""
 
@@ -90,6 +94,8 @@ class Dispatch:
         self.to_withdraw: list[Sent] = []
         self.to_signal: Signal = Signal.RUNNING
         self.workers: dict[str, WorkerRegistration] = {}
+        self.gone: Callable[[], Sequence[WorkerRegistration]] = tuple
+        """Tells who was here and is not any more."""
         self.coming: set[str] = set()
         """Workers that are being started again: what waits for them is not without a route."""
         self.internal: frozenset[str] = frozenset()
@@ -169,27 +175,45 @@ class Dispatch:
                 overdue.append(sent)
         return found, overdue
 
+    def without_route(self, after_s: float) -> list[Sent]:
+        """Return what has waited so long for a worker that fits."""
+        now = self._now()
+        return [
+            sent for sent in self.to_enqueue if sent.unrouted_since is not None and now - sent.unrouted_since >= after_s
+        ]
+
+    def holders(self) -> dict[str, list[str]]:
+        """Return the workers that hold tasks, each with these."""
+        found: dict[str, list[str]] = {}
+        for task_id, sent in self.sent.items():
+            if sent.holder is not None:
+                found.setdefault(sent.holder[0], []).append(task_id)
+        return found
+
     def fail_without_route(self, sent: Sent) -> None:
         """End a task that was taken back from the queue because nobody can run it."""
         self.fail(sent, self.unroutable(sent.assignment), "no_capable_worker")
 
     def fail_unroutable(self, limit_s: float) -> None:
         """End what has had no worker that fits for the registration timeout."""
-        now = self._now()
-        for sent in list(self.to_enqueue):
-            if sent.unrouted_since is not None and now - sent.unrouted_since >= limit_s:
-                self.to_enqueue.remove(sent)
-                self._fail(sent, self.unroutable(sent.assignment), "no_capable_worker")
+        for sent in self.without_route(limit_s):
+            self.to_enqueue.remove(sent)
+            self._fail(sent, self.unroutable(sent.assignment), "no_capable_worker")
 
     def unroutable(self, assignment: Assignment) -> TaskUnroutableError:
         """Say what a task needs, and what the workers have that were seen."""
+        here = tuple(self._seen(worker) for worker in self.workers.values())
+        gone = tuple(f"{self._seen(worker)}, gone" for worker in self.gone() if worker.worker_id not in self.workers)
+        return TaskUnroutableError(assignment.task_id, self.required(assignment), (*here, *gone[-GONE_NAMED:]))
+
+    def required(self, assignment: Assignment) -> str:
+        """Say what a task asks of its worker."""
         asked = [clause for clause in assignment.requires if not self.internal.issuperset(clause)]
-        required = " and ".join("|".join(clause) for clause in asked) or "any worker"
-        seen = tuple(
-            f"{worker.worker_id} ({', '.join(one for one in worker.capabilities if one not in self.internal) or 'none'})"
-            for worker in self.workers.values()
-        )
-        return TaskUnroutableError(assignment.task_id, required, seen)
+        return " and ".join("|".join(clause) for clause in asked) or "any worker"
+
+    def _seen(self, worker: WorkerRegistration) -> str:
+        named = [one for one in worker.capabilities if one not in self.internal]
+        return f"{worker.worker_id} ({', '.join(named) or 'none'})"
 
     # ------------------------------------------------------------------ what the feed tells
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from towline.coordination.records import FeedEntry
     from towline.distributed.dispatch import Dispatch
     from towline.distributed.master_host import MasterHost
+    from towline.distributed.watching import WorkerWatch
 
 FEED_LIMIT, FEED_WAIT_S = 500, 2.0
 GATHER_S = 0.005
@@ -36,8 +37,9 @@ class MasterFeed:
         dispatch: Dispatch,
         host: MasterHost,
         workers_changed: Callable[[], Awaitable[None]],
+        watch: WorkerWatch,
     ) -> None:
-        self._coordinator, self._dispatch, self._host = coordinator, dispatch, host
+        self._coordinator, self._dispatch, self._host, self._watch = coordinator, dispatch, host, watch
         self._workers_changed = workers_changed
         self._position = self._trimmed = 0
         self.known: set[str] = set()
@@ -64,11 +66,23 @@ class MasterFeed:
             for entry in entries:
                 if entry.kind == "finished" and entry.task_id is not None:
                     known.add(entry.task_id)
+            self._tell_losses(entries)
             if self._dispatch.heard(entries):
                 await self._workers_changed()
             await asyncio.sleep(0)  # what follows from it goes out before the feed is asked again
             if self._dispatch.is_backlogged:
                 await asyncio.sleep(GATHER_S)
+
+    def _tell_losses(self, entries: Sequence[FeedEntry]) -> None:
+        """Say which workers are gone with what; before the tasks are seen to be queued again."""
+        if not any(entry.kind in ("requeued", "worker_gone") for entry in entries):
+            return
+        for line in self._watch.losses(entries, self._dispatch.holders()):
+            self._host.warn(line)
+        for entry in entries:
+            sent = self._dispatch.sent.get(entry.task_id or "")
+            if entry.kind == "requeued" and sent is not None:
+                self._host.note(sent, self._watch.lost_line(entry))
 
     async def _read(self, after: int, wait_s: float) -> Sequence[FeedEntry]:
         """Read on in the feed; values that came by reference are fetched first."""

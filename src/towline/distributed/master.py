@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from towline.distributed.feed import MasterFeed
 from towline.distributed.sending import Sending
+from towline.distributed.watching import WorkerWatch, names
 from towline.errors.coordination import (
     CoordinationError,
     LeaseLostError,
@@ -23,13 +24,26 @@ if TYPE_CHECKING:
 
     from towline.coordination.contract import MasterCoordinator
     from towline.coordination.records import RunOpening, WorkerStatus
-    from towline.distributed.dispatch import Dispatch
+    from towline.distributed.dispatch import Dispatch, Sent
     from towline.distributed.master_host import MasterHost
     from towline.distributed.options import DistributedOptions
 
 ROUTE_INTERVAL_S = 0.25
+TELL_AFTER_S = 3.0
+"""A task that has had no worker that fits for so long is spoken of."""
+TELL_END_AFTER_S = 1.0
+"""A wait for workers at the end of a run that lasts longer says whom it waits for."""
+LATE_HEARTBEATS = 1.5
+"""A worker that holds nothing and has missed a heartbeat at the end of a run is not waited for: it owes its counts alone."""
 DATA_LOSS_JUMPS = 1_000
 """Epoch jumps when the server has lost all: beyond whatever its lost data can have granted (COORD-C48)."""
+
+
+class _Late(NamedTuple):
+    """A worker that has not said goodbye. ``is_waited_for``: it lives, or holds a lease."""
+
+    text: str
+    is_waited_for: bool
 
 
 class Master:
@@ -49,6 +63,8 @@ class Master:
         self._options, self._host = options, host
         self._feed: MasterFeed
         self._sending: Sending
+        self._watch = WorkerWatch(timeout_s=options.worker_timeout_s, heartbeat_s=options.heartbeat_interval_s)
+        self._told_routes: set[str] = set()
         self._wake = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
 
@@ -60,7 +76,8 @@ class Master:
 
     async def open(self) -> None:
         """Become the run's master (DIST-05, DIST-50)."""
-        self._feed = MasterFeed(self.coordinator, self.dispatch, self._host, self._refresh_workers)
+        self.dispatch.gone = self._watch.gone
+        self._feed = MasterFeed(self.coordinator, self.dispatch, self._host, self._refresh_workers, self._watch)
         self._sending = Sending(
             self.coordinator,
             self.dispatch,
@@ -129,20 +146,43 @@ class Master:
             await asyncio.wait(loops)
 
     async def _collect_goodbyes(self) -> None:
+        """Wait for the last words of all workers, but for those that hold nothing and are not heard of any more (DIST-43)."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.finalize_timeout_s
+        began_at, is_told = loop.time(), False
+        deadline = began_at + self._options.finalize_timeout_s
         while True:
-            self.statuses = await self.coordinator.worker_statuses()
-            final = {status.worker_id for status in self.statuses if status.is_final}
-            missing = sorted({worker.worker_id for worker in await self.coordinator.workers()} - final)
-            if not missing:
+            late = await self._late()
+            given_up = loop.time() >= deadline or not any(worker.is_waited_for for worker in late)
+            if given_up:
+                if late:
+                    whom = ", ".join(worker.text for worker in late)
+                    self._host.warn(f"no final status came from {whom}; their counts are missing")
                 return
-            if loop.time() >= deadline:
-                self._host.warn(f"no final status came from {', '.join(missing)}; their counts are missing")
-                return
+            if not is_told and loop.time() - began_at >= TELL_END_AFTER_S:
+                is_told = True
+                whom = ", ".join(worker.text for worker in late)
+                self._host.warn(f"waits for the last report of {whom}, for {deadline - loop.time():.0f} s at most")
             await self._feed.drain_events()
             await self.coordinator.beat()
             await asyncio.sleep(min(ROUTE_INTERVAL_S, max(0.0, deadline - loop.time())))
+
+    async def _late(self) -> list[_Late]:
+        """Return who has not said goodbye yet, with what is known of each."""
+        self.statuses = await self.coordinator.worker_statuses()
+        final = {status.worker_id for status in self.statuses if status.is_final}
+        missing = sorted({worker.worker_id for worker in await self.coordinator.workers()} - final)
+        if not missing:
+            return []
+        holding = {lease.worker_id for lease in await self.coordinator.active_leases()}
+        silent = {status.worker_id: status.silent_ms / 1000 for status in self.statuses}
+        limit_s = LATE_HEARTBEATS * self._options.heartbeat_interval_s
+        found = []
+        for worker_id in missing:
+            silent_s = silent.get(worker_id)
+            heard = "" if silent_s is None else f", last heard of {silent_s:.0f} s ago"
+            is_waited_for = worker_id in holding or silent_s is None or silent_s < limit_s
+            found.append(_Late(f"{self._watch.called(worker_id)}{heard}", is_waited_for))
+        return found
 
     # ------------------------------------------------------------------ loops
 
@@ -169,8 +209,10 @@ class Master:
 
     async def _refresh_workers(self) -> None:
         workers = await self.coordinator.workers()
-        final = {status.worker_id for status in await self.coordinator.worker_statuses() if status.is_final}
+        self.statuses = await self.coordinator.worker_statuses()
+        final = {status.worker_id for status in self.statuses if status.is_final}
         self.dispatch.workers = {worker.worker_id: worker for worker in workers if worker.worker_id not in final}
+        self._watch.see(self.dispatch.workers.values())
         self.wake()
 
     async def _maintain(self) -> None:
@@ -183,14 +225,32 @@ class Master:
                 if jumps > self.opening.epoch_jumps:  # never back: the reply may be of a run that was lost since
                     self.opening = msgspec.structs.replace(self.opening, epoch_jumps=jumps)
                 await self.coordinator.requeue_expired()
+                await self._refresh_workers()
+                for line in self._watch.silences(self.statuses, self.dispatch.holders()):
+                    self._host.warn(line)
                 await self._watch_queue()
                 await self._feed.trim()
                 for sent in self.dispatch.overdue():
                     await self._sending.give_up_on(sent)
             if self.dispatch.to_enqueue:
                 await self._refresh_workers()
+                self._tell_routes()
                 self.dispatch.fail_unroutable(0.0 if self._is_complete() else options.registration_timeout_s)
             await asyncio.sleep(min(ROUTE_INTERVAL_S, options.heartbeat_interval_s))
+
+    def _tell_routes(self) -> None:
+        """Say, once per requirement, which tasks wait for a worker that has not come yet, and for how long (DIST-28)."""
+        waiting: dict[str, list[Sent]] = {}
+        for sent in self.dispatch.without_route(TELL_AFTER_S):
+            waiting.setdefault(self.dispatch.required(sent.assignment), []).append(sent)
+        for required in waiting.keys() - self._told_routes:
+            tasks = [sent.run.row.id for sent in waiting[required]]
+            seen = "; ".join(self.dispatch.unroutable(waiting[required][0].assignment).workers) or "none"
+            self._host.warn(
+                f"{names(tasks)} {'waits' if len(tasks) == 1 else 'wait'} for a worker with {required}; none has come yet. "
+                f"Workers seen: {seen}. Without one for {self._options.registration_timeout_s:g} s a task fails"
+            )
+        self._told_routes = set(waiting)
 
     def _is_complete(self) -> bool:
         """Whether every instance that the run was started with is here: nobody else is to be waited for (DIST-28)."""

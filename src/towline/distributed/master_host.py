@@ -32,6 +32,10 @@ class MasterHost(Protocol):
         """Write a worker's events into the run's log."""
         ...
 
+    def note(self, sent: Sent, text: str) -> None:
+        """Write a line into the log of a task that is with the workers."""
+        ...
+
     def warn(self, text: str) -> None:
         """Tell the operator."""
         ...

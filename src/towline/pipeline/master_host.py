@@ -92,6 +92,10 @@ class SessionHost:
 
     # -------------------------------------------------------------- the operator
 
+    def note(self, sent: Sent, text: str) -> None:
+        """Write it where ``towline show --task`` finds it, and into the log of events."""
+        self._node.output.log(sent.run.attempt, "warning", text)
+
     def warn(self, text: str) -> None:
         """Tell the operator."""
         self._session.warn(text)

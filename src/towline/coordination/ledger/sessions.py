@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from towline.coordination.ledger.leases import lose_lease, release_lease
 from towline.coordination.ledger.queue import fits
 from towline.coordination.ledger.runs import run_state
@@ -165,9 +167,14 @@ def read_workers(step: Step, operation: ReadWorkers) -> tuple[WorkerRegistration
 
 
 def read_statuses(step: Step, operation: ReadStatuses) -> tuple[WorkerStatus, ...]:
-    """Return the latest status of each of them."""
+    """Return the latest status of each of them, with how long it has been silent."""
     step.require_master(operation.owner_epoch)
-    return tuple(session.status for session in _known(step) if session.status is not None)
+    alive_ms = step.now_ms + step.run.worker_timeout_ms
+    return tuple(
+        msgspec.structs.replace(session.status, silent_ms=max(0, alive_ms - session.alive_until_ms))
+        for session in _known(step)
+        if session.status is not None
+    )
 
 
 def _known(step: Step) -> list[SessionRow]:

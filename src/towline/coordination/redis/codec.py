@@ -255,12 +255,16 @@ def _read_leases(_: ops.ActiveLeases, __: str, parts: Sequence[bytes]) -> tuple[
 
 
 def _read_workers(_: ops.ReadWorkers, __: str, parts: Sequence[bytes]) -> tuple[WorkerRegistration, ...]:
-    workers = [replies.decode(WorkerRegistration, data, "workers") for data in parts[::2]]
+    workers = [replies.decode(WorkerRegistration, data, "workers") for data in parts[::3]]
     return tuple(sorted(workers, key=lambda worker: worker.worker_id))
 
 
 def _read_statuses(_: ops.ReadStatuses, __: str, parts: Sequence[bytes]) -> tuple[WorkerStatus, ...]:
-    statuses = [replies.decode(WorkerStatus, data, "status") for data in parts[1::2] if data]
+    statuses = [
+        msgspec.structs.replace(replies.decode(WorkerStatus, data, "status"), silent_ms=int(silent))
+        for data, silent in zip(parts[1::3], parts[2::3], strict=True)
+        if data
+    ]
     return tuple(sorted(statuses, key=lambda status: status.worker_id))
 
 

@@ -123,6 +123,9 @@ class SimulatedMaster:
     def take_events(self, batch: EventBatch) -> None:
         """Bodies here say nothing."""
 
+    def note(self, sent: Sent, text: str) -> None:
+        """Tasks here have no log."""
+
     def warn(self, text: str) -> None:
         """Nobody reads it."""
 
