@@ -152,3 +152,32 @@ def test_a_dead_worker_without_work_holds_up_the_end_for_a_heartbeat_only(fleet:
     [told] = [text for text in result["warnings"] if text.startswith("no final status came from")]
     assert f"process {idle.pid}), last heard of" in told
     assert time.monotonic() - began < 5.0  # the body takes 1 s, and last reports are waited for 5 s here
+
+
+@clause("COORD-C03", "COORD-C04")
+def test_a_worker_that_is_started_again_waits_for_its_own_place(fleet: Fleet) -> None:
+    """A supervisor starts a killed instance at once: its former self, on this machine, is gone for certain."""
+    fleet.given |= {"worker_timeout_s": 3.0, "parallelism": 1}
+    first = fleet.worker("w-1")
+    master = fleet.start("master", minimum_workers=1)
+    fleet.wait_for_start("grow")
+    first.kill()
+    first.wait()
+    second = fleet.worker("w-1")
+    assert fleet.result(master)["status"] == "succeeded"
+    code, said = fleet.ended(second)
+    assert code == 0, said
+    assert f"belongs to process {first.pid} of this machine, which is gone" in said
+
+
+@clause("COORD-C03")
+def test_a_worker_whose_name_a_living_process_has_is_refused_at_once(fleet: Fleet) -> None:
+    """The call is wrong, and no waiting makes it right; the text says when it would be free."""
+    fleet.given |= {"worker_timeout_s": 60.0, "master_timeout_s": 120.0}
+    first = fleet.worker("w-1", parallelism=1)
+    fleet.start("master", minimum_workers=1)
+    fleet.wait_for_start("grow")
+    code, said = fleet.ended(fleet.worker("w-1"))
+    assert code != 0
+    assert f"belongs to process {first.pid}" in said
+    assert "its id is free once it has been silent" in said

@@ -32,7 +32,8 @@ class WorkerIdTakenError(CoordinationError):
     def __str__(self) -> str:
         return (
             f"worker id {self.worker_id!r} belongs to process {self.pid} on {self.host}, heard {self.silent_s:.1f} s ago. "
-            "Give each process its own --instance index, or wait for the worker timeout when that process is gone."
+            "Give each process its own --instance index. When that process is gone, its id is free once it has been silent "
+            "for the worker timeout (30 s unless set): start this one again then."
         )
 
 

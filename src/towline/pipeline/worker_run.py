@@ -16,7 +16,13 @@ from towline.distributed.data_loss import register_when_open
 from towline.distributed.factories import factory_of
 from towline.distributed.options import worker_id_of
 from towline.distributed.slots import Slots
-from towline.errors.coordination import CoordinationError, MasterLostError, ProgramMismatchError, RunUnknownError
+from towline.errors.coordination import (
+    CoordinationError,
+    MasterLostError,
+    ProgramMismatchError,
+    RunUnknownError,
+    WorkerIdTakenError,
+)
 from towline.execution.options import default_parallelism, node_cores
 from towline.execution.started import kill_all, wait_for_trees, warden
 from towline.pipeline.mismatch import with_differences
@@ -30,7 +36,7 @@ from towline.pipeline.taking_part import TakingPart
 if TYPE_CHECKING:
     from towline.clock import Clock
     from towline.coordination.contract import WorkerCoordinator
-    from towline.coordination.records import RunState
+    from towline.coordination.records import RunState, WorkerRegistration
     from towline.distributed.options import DistributedOptions
     from towline.distributed.worker import Worker
     from towline.execution.run_request import RunRequest
@@ -41,6 +47,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger("towline.worker")
 
 RUN_LOOK_S = 1.0
+TAKEN_MARGIN_S = 5.0
+"""How long after the end of its lease a process that is gone may still have its id, by the clock of the back end."""
+
+
+def _is_process(pid: int) -> bool:
+    """Whether this machine has a process of this number; a later one counts, and so does whatever cannot be asked."""
+    if os.name == "nt":
+        return True  # there the question would be a signal
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's
+    return True
 
 
 def slots_of(request: RunRequest) -> int:
@@ -140,7 +161,7 @@ class WorkerRun:
         )
         # All that takes time is done by now: who is registered is counted on to take work at once.
         try:
-            await register_when_open(coordinator, part.registration, limit_s=options.registration_timeout_s)
+            await self._register(coordinator, part.registration, state.worker_timeout_ms / 1000)
         except ProgramMismatchError as error:
             raise await with_differences(error, store, built.tasks) from None
         self._worker = part.worker
@@ -167,6 +188,35 @@ class WorkerRun:
             if self._store is None:
                 await store.close()
         return self.exit_code
+
+    async def _register(
+        self, coordinator: WorkerCoordinator, registration: WorkerRegistration, worker_timeout_s: float
+    ) -> None:
+        """Register; where a process of this machine that is gone still has the id, wait until its lease has run out.
+
+        It is waited for, not replaced: a container has processes of its own, and may have the name of its machine.
+        """
+        limit_s, now = self.options.registration_timeout_s, asyncio.get_running_loop().time
+        deadline: float | None = None
+        while True:
+            try:
+                await register_when_open(coordinator, registration, limit_s=limit_s)
+                return
+            except WorkerIdTakenError as error:
+                left_s = max(0.0, worker_timeout_s - error.silent_s)
+                is_gone = error.host == registration.host and not _is_process(error.pid)
+                if not is_gone or (deadline is not None and now() >= deadline):
+                    raise
+                if deadline is None:
+                    deadline = now() + left_s + TAKEN_MARGIN_S
+                    _log.warning(
+                        "%s belongs to process %d of this machine, which is gone: this one has it in %.0f s, when that "
+                        "one's lease has run out",
+                        error.worker_id,
+                        error.pid,
+                        left_s,
+                    )
+                await asyncio.sleep(RUN_LOOK_S)
 
     def _params_of(self, state: RunState) -> Any:
         if not isinstance(state.params, msgspec.Raw):
