@@ -257,7 +257,7 @@ async def test_a_damaged_outcome_does_not_come_along(desk: Desk) -> None:
 @clause("COORD-R11")
 @pytest.mark.anyio
 async def test_idle_workers_are_served_by_what_they_can_do(desk: Desk) -> None:
-    """The longest idle one takes what it fits best; what it leaves goes to the next, not to a poll."""
+    """The first one takes what it fits best; what it leaves goes to the next, not to a poll."""
     both = await desk.join("both", capabilities=("docker",))
     plain = await desk.join("plain")
     claims = [await desk.waiting_claim(both), plain.start_claim()]
@@ -285,3 +285,35 @@ async def test_a_claim_that_is_withdrawn_is_granted_nothing(desk: Desk, is_late:
         await desk.master.enqueue([task("b")])
         assert not await desk.master.active_leases()
     assert (await staying.claim()).epoch == (2 if is_late else 1)
+
+
+@clause("COORD-R11")
+@pytest.mark.anyio
+async def test_who_became_idle_last_is_served_first(desk: Desk) -> None:
+    """A chain stays in the process that is warm and has the value, not in the coldest of fifteen."""
+    names = ("b", "a", "c")
+    workers = [await desk.join(name) for name in names]
+    claims = {}
+    for number, worker in enumerate(workers, 1):
+        claims[worker.ref.worker_id] = worker.start_claim()
+        while sum(made.waiting["claim"] for made in desk.env.made) < number:  # noqa: ASYNC110 - bounded by the test's timeout
+            await asyncio.sleep(0.001)
+    for task_id, name in zip(("x", "y", "z"), reversed(names), strict=True):
+        await desk.master.enqueue([task(task_id)])
+        assert (await lease_of(claims[name])).task_id == task_id
+
+
+@clause("COORD-R11")
+@pytest.mark.anyio
+async def test_a_worker_that_holds_a_task_comes_after_those_that_hold_none(desk: Desk) -> None:
+    """One node with several slots would draw all tasks to itself, while whole machines stand idle."""
+    large, small = await desk.join("large", parallelism=4), await desk.join("small")
+    await desk.master.enqueue([task("a")])
+    assert (await large.claim()).task_id == "a"
+    claims = [await desk.waiting_claim(small), large.start_claim()]
+    while sum(made.waiting["claim"] for made in desk.env.made) < 2:  # noqa: ASYNC110 - bounded by the timeout of the test
+        await asyncio.sleep(0.001)
+    await desk.master.enqueue([task("b")])
+    assert (await lease_of(claims[0])).task_id == "b"
+    await desk.master.enqueue([task("c")])
+    assert (await lease_of(claims[1])).task_id == "c"

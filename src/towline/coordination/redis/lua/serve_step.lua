@@ -1,8 +1,9 @@
--- COORD-R11: an enqueue serves the idle workers that fit, in the order in which they came: the claim that one stands with
--- is made for it here, and the lease goes out with its wake-up. Its own repetition gets the same lease by its token
+-- COORD-R11: an enqueue serves the idle workers that fit, those that hold nothing first and of them the one that became idle
+-- last, which is warm and has what it just made: the claim that one stands with is made for it here, and the lease goes out with its wake-up. Its own repetition gets the same lease by its token
 -- (COORD-C35), so nothing hangs on the message.
 local GRANT_LIMIT = 16
 local MESSAGE_LIMIT = 65536
+local LEASES_LOOKED_AT = 256
 
 -- A worker that asked a while ago may be stopped or cut off: it is only woken, for a lease that nobody hears of has to run
 -- out. Returns session and token.
@@ -67,10 +68,30 @@ local function grant(id, inputs)
   return #message <= MESSAGE_LIMIT and message or '' -- too large a one is fetched by asking
 end
 
+-- With more leases than are looked at, all slots have their turn: the longest idle one first.
+local function idle_workers()
+  if call('HLEN', LEASES) > LEASES_LOOKED_AT then
+    return call('ZRANGE', IDLE, 0, -1)
+  end
+  local holds = {}
+  for _, text in ipairs(call('HVALS', LEASES)) do
+    holds[string.match(text, '^%d+|%d+|([^|]*)|')] = true
+  end
+  local free, busy = {}, {}
+  for _, id in ipairs(call('ZREVRANGE', IDLE, 0, -1)) do
+    local list = holds[id] and busy or free
+    list[#list + 1] = id
+  end
+  for _, id in ipairs(busy) do
+    free[#free + 1] = id
+  end
+  return free
+end
+
 -- Give what was queued to the idle workers: `left` tasks in a set of `buckets`; `inputs`: task -> what it depends on.
 local function serve(buckets, left, inputs)
   local granted = 0
-  for _, id in ipairs(call('ZRANGE', IDLE, 0, -1)) do
+  for _, id in ipairs(idle_workers()) do
     if left == 0 then
       return
     end
