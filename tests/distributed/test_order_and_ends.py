@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -16,7 +16,17 @@ from distributed.together import run_together
 from towline import Context, Pipeline, module, result_of
 from towline.coordination.client import LinkedCoordinator
 from towline.coordination.memory import MemoryCoordinators, MemoryLink
-from towline.coordination.records import Assignment, Closed, Lease, LeaseRef, NoWork, OutcomeRecord, PublishReply
+from towline.coordination.records import (
+    Assignment,
+    Closed,
+    HeartbeatReply,
+    Lease,
+    LeaseRef,
+    LostLease,
+    NoWork,
+    OutcomeRecord,
+    PublishReply,
+)
 from towline.coordination.signals import Signal
 from towline.distributed.keeper import HeldLeases
 from towline.distributed.options import DistributedOptions
@@ -33,7 +43,7 @@ from towline.testing.contract_cases.scene import registration_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from towline.coordination.records import HeartbeatReply, WorkerStatus
+    from towline.coordination.records import WorkerStatus
 
 
 ran: list[str] = []
@@ -240,6 +250,34 @@ def test_a_task_that_ends_while_its_worker_leaves_brings_no_other() -> None:
     coordinator, bodies = _LeavesInTheMiddle("none"), _Bodies(5.0)
     _drained(coordinator, bodies, leave_after_s=2.0)
     assert [name for name, _ in coordinator.calls] == ["claim", "publish_outcome"]
+
+
+@clause("DIST-22")
+def test_an_outcome_that_is_on_its_way_is_not_called_lost() -> None:
+    """A server that froze took the outcome and kept the reply: the next heartbeat calls the task finished, by this very worker."""
+    coordinator, bodies, said = _LeavesInTheMiddle("none"), _Bodies(), list[str]()
+    scene: Any = SimpleNamespace(run_id="r")
+    registration = registration_of(scene, "w")
+
+    async def scenario() -> Worker:
+        spool, executor = Spool(registration.ref, "r"), cast("Any", bodies)
+        worker = Worker(
+            cast("Any", coordinator),
+            registration,
+            executor,
+            slots=Slots(1),
+            spool=spool,
+            held=HeldLeases(),
+            tell=said.append,
+        )
+        finished = HeartbeatReply(lost=(LostLease(task_id="a", epoch=1, why="finished"),), signal=Signal.RUNNING)
+        asyncio.get_running_loop().call_later(0.5, worker.heard, finished)  # within the second that the reply takes
+        asyncio.get_running_loop().call_later(3, worker.drain)
+        await worker.run()
+        return worker
+
+    assert run_virtual(scenario()).lost_leases == 0
+    assert said == []
 
 
 @clause("DIST-26", "DIST-72")

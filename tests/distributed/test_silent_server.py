@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cli.shell import Shell, ended, wait_for_file
-from towline.access.outages import Outages
+from towline.access.outages import Outages, outages
+from towline.pipeline.outages import tell_outages
 from towline.testing import clause
 from towline.testing.redis_server import RedisTestServer
 
@@ -96,3 +98,20 @@ def test_an_outage_is_told_once_and_its_end_once() -> None:
     for now in (300.0, 302.0):
         outages.failed("redis://a", now, "refused")
     assert len(told) == 2
+
+
+@clause("COORD-R20")
+def test_a_silence_that_a_body_meets_is_told_outside_of_it() -> None:
+    """In the context of that body the line would go into the log of its task, and the worker's own would not have it."""
+    body: ContextVar[str] = ContextVar("body", default="")
+    told: list[tuple[str, str]] = []
+    end = tell_outages(lambda text: told.append((body.get(), text)), 60.0)
+    try:
+        body.set("m6")
+        outages.failed("redis://forge", 10.0, "TimeoutError", waited_s=5.0)
+        outages.answered("redis://forge", 13.0)
+    finally:
+        end()
+    assert [where for where, _ in told] == ["", ""]
+    assert "for 5 s (TimeoutError)." in told[0][1]
+    assert told[1][1].endswith("answers again, after 8 s")

@@ -27,14 +27,15 @@ class Outages:
         self._told: set[str] = set()
         self._listeners: list[Listener] = []
 
-    def failed(self, server: str, now: float, cause: str) -> None:
+    def failed(self, server: str, now: float, cause: str, waited_s: float = 0.0) -> None:
         """Note a call without an answer; listeners hear of the first one that comes a second after the outage began.
 
-        ``server`` and ``cause`` have no secret; ``now``: of any loop of this process, which share one clock.
+        ``server`` and ``cause`` have no secret; ``now``: of any loop of this process, which share one clock. ``waited_s``: how
+        long this call has waited in vain.
         """
         with self._lock:
             self.are_known = True
-            silent_s = now - self._since.setdefault(server, now)
+            silent_s = now - self._since.setdefault(server, now - waited_s)
             if silent_s < TELL_AFTER_S or server in self._told or not self._listeners:
                 return
             self._told.add(server)

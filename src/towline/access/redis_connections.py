@@ -31,6 +31,12 @@ PASSING = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, TryAg
 """What ends by itself: the server is away, loading, failing over. Everything else is final (COORD-R21)."""
 
 
+def named(error: BaseException) -> str:
+    """Return kind and text of an error; many a timeout has no text."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class Connections:
     """Up to ``size`` connections, made on use. ``greet`` runs on each new one before its first command.
 
@@ -98,8 +104,11 @@ class Connections:
 
     def _note_silence(self, error: BaseException) -> None:
         if isinstance(error, PASSING) and not isinstance(error, AuthenticationError):
-            cause = self._server.masked(f"{type(error).__name__}: {error}")
-            outages.failed(self._server.shown, asyncio.get_running_loop().time(), cause)
+            cause = self._server.masked(named(error))
+            # A read that waits at the server may have been answered until a command timeout ago, not longer.
+            is_timeout = isinstance(error, TimeoutError | asyncio.TimeoutError)
+            waited_s = self._server.command_timeout_s if is_timeout else 0.0
+            outages.failed(self._server.shown, asyncio.get_running_loop().time(), cause, waited_s)
 
     async def _drop(self, connection: Any) -> None:
         self._open.discard(connection)

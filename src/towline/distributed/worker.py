@@ -62,13 +62,16 @@ class TaskExecutor(Protocol):
 
 
 class _Execution:
-    """A lease that this worker works on. ``discarded``: it is lost, its outcome concerns nobody (DIST-22)."""
+    """A lease that this worker works on. ``discarded``: it is lost, its outcome concerns nobody (DIST-22).
 
-    __slots__ = ("discarded", "lease", "released")
+    ``is_sent``: its outcome is on its way, and the reply to that decides.
+    """
+
+    __slots__ = ("discarded", "is_sent", "lease", "released")
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
-        self.discarded = self.released = False
+        self.discarded = self.released = self.is_sent = False
 
 
 class Worker:
@@ -297,6 +300,7 @@ class Worker:
                     lambda: self._coordinator.release(self._session.ref, lease.ref, started=True)
                 )
             elif not execution.discarded:
+                execution.is_sent = True
                 await self._hand_over(execution, outcome)
         finally:
             self._forget(execution)
@@ -367,7 +371,9 @@ class Worker:
         """Drop what is lost, obey the signal (DIST-22, DIST-25)."""
         for lost in reply.lost:
             execution = self._running.get((lost.task_id, lost.epoch))
-            if execution is not None and not execution.discarded:
+            # A reply that a silent server kept back: its own outcome is there already, and nothing is dropped.
+            is_own = execution is not None and execution.is_sent and lost.why == "finished"
+            if execution is not None and not execution.discarded and not is_own:
                 execution.discarded = True
                 self.lost_leases += 1
                 self._tell(

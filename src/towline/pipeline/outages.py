@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from towline.access.outages import outages
@@ -16,13 +17,17 @@ def tell_outages(tell: Callable[[str], None], limit_s: float) -> Callable[[], No
     ``tell`` is called in any thread. ``limit_s``: how long the run waits for a server before it ends.
     """
 
+    def say(text: str) -> None:
+        # The call that met the silence may be a body's: in its context the line would go into the log of that task.
+        Context().run(tell, text)
+
     def heard(server: str, silent_s: float, cause: str) -> None:
         if cause:
-            tell(
+            say(
                 f"no answer from {server} for {silent_s:.0f} s ({cause}). It is waited for until that has lasted "
                 f"{limit_s:g} s; then the run ends, and can be resumed"
             )
         else:
-            tell(f"{server} answers again, after {silent_s:.0f} s")
+            say(f"{server} answers again, after {silent_s:.0f} s")
 
     return outages.hear(heard)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from redis.exceptions import AuthenticationError, MovedError, NoScriptError, ResponseError
 
-from towline.access.redis_connections import PASSING, Connections
+from towline.access.redis_connections import PASSING, Connections, named
 from towline.access.redis_server import PASSWORD_ADVICE, server_id_of
 from towline.coordination import operations as ops
 from towline.coordination.records import RunState
@@ -185,7 +185,7 @@ class RedisLink:
                 ) from error
             away_s = loop.time() - started
             if away_s >= self.lost_after_s:
-                text = self._server.masked(f"{type(cause).__name__}: {cause}")
+                text = self._server.masked(named(cause))
                 raise CoordinatorLostError(self._server.shown, text, away_s) from cause
             await asyncio.sleep(min(pause_s * self._random.uniform(0.1, 1.0), max(0.0, self.lost_after_s - away_s)))
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
