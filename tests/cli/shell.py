@@ -95,6 +95,14 @@ def wait_for_file(file: Path) -> None:
         time.sleep(0.01)
 
 
+def wait_for_text(file: Path, text: str) -> None:
+    """Wait until a process has written something."""
+    deadline = time.monotonic() + LIMIT_S
+    while text not in file.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline, f"{text!r} never came"
+        time.sleep(0.01)
+
+
 def interrupt(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> Ended:
     """Send a signal and wait for the end."""
     with contextlib.suppress(ProcessLookupError):

@@ -92,6 +92,7 @@ def test_a_request_is_for_one_run_alone(held: Shell, url: str) -> None:
 @clause("REP-06")
 def test_a_living_run_is_seen_from_its_folder(held: Shell) -> None:
     """The plan is on the server, the folder says where: whoever sits there need not know the URL."""
+    wait_for_file(held.folder / ".towline" / "held" / "runs" / "r-held" / "log" / "hold.txt")  # written twice a second
     [row] = held.run("runs", "--json").json()["runs"]
     shown = held.run("show").out
     task = held.run("show", "latest", "--task", "HOLD").out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.shell import Shell, ended, wait_for_file
+from cli.shell import Shell, ended, wait_for_file, wait_for_text
 from towline.access.outages import Outages, outages
 from towline.pipeline.outages import tell_outages
 from towline.testing import clause
@@ -35,6 +35,16 @@ async def walk(ctx: Context) -> None:
 pipeline = Pipeline(
     "iso", [walk], options=Options(worker_timeout_s={LEASE_S}, master_timeout_s={MASTER_TIMEOUT_S}, parallelism=2)
 )
+"""
+
+
+ONE = """
+from towline import Context, Pipeline, module
+
+@module(requires="master")
+async def only(ctx: Context) -> None: ...
+
+pipeline = Pipeline("one", [only])
 """
 
 
@@ -115,3 +125,20 @@ def test_a_silence_that_a_body_meets_is_told_outside_of_it() -> None:
     assert [where for where, _ in told] == ["", ""]
     assert "for 5 s (TimeoutError)." in told[0][1]
     assert told[1][1].endswith("answers again, after 8 s")
+
+
+@clause("COORD-R20")
+def test_a_server_that_is_away_at_the_start_is_waited_for_aloud(server: RedisTestServer, tmp_path: Path) -> None:
+    """Half a minute without a word looks like a program that hangs; and who starts the server late should not start twice."""
+    shell = Shell(tmp_path)
+    shell.write("one.py", ONE)
+    server.stop()
+    said = tmp_path / "said.txt"
+    with said.open("wb") as output:
+        master = shell.start("run", "one.py", "--coordinator", server.url, "--run-id", "a8", stdout=output)
+    wait_for_text(said, "no answer from")
+    server.start()
+
+    assert ended(master).code == 0
+    assert "then the start is given up, before anything has run" in said.read_text()
+    assert "answers again, after" in said.read_text()

@@ -124,7 +124,7 @@ class StateLostError(StateError):
 
     def __str__(self) -> str:
         last = f"; last success: {self.last_success}" if self.last_success else ""
-        return f"{self.doing} in {self.store} failed: {self.cause}{last}. Repair the store, then resume the run."
+        return f"{self.doing} in {self.store} failed: {self.cause}{last}. Repair the store, then run again: what was recorded is kept."
 
 
 class StateAccessError(StateError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import random
+import sys
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from towline.planning.live import LivePlan
 from towline.planning.records import PlanOwner
 from towline.state.cleaning import has_events
 from towline.state.planfile import PlanFile
-from towline.state.store import Fence, Owner, Ownership, StateStore
+from towline.state.store import RETRY_LIMIT_S, Fence, Owner, Ownership, StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -96,11 +97,23 @@ async def open_run(program: Program, request: RunRequest, built: BuiltPlan, para
     _check_requirements(request, node)
     skips = known_skips(built, node, is_routed=request.distributed is not None)
     store = open_state(program, request, clock)
+    stop_hearing = _hear_outages(request.greet)
     try:
         return await _take(store, program, request, built, skips, clock)
     except BaseException:
         await store.close()
         raise
+    finally:
+        stop_hearing()
+
+
+def _hear_outages(tell: Callable[[str], None] | None) -> Callable[[], None]:
+    """Say that a server does not answer while the state is opened; returns what ends that."""
+    if tell is None or "towline.access.outages" not in sys.modules:  # whoever connects to a server has loaded it
+        return lambda: None
+    from towline.pipeline.outages import START_ENDS, tell_outages
+
+    return tell_outages(tell, RETRY_LIMIT_S, START_ENDS)
 
 
 def _check_requirements(request: RunRequest, node: Node) -> None:

@@ -11,10 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def tell_outages(tell: Callable[[str], None], limit_s: float) -> Callable[[], None]:
+RUN_ENDS = "the run ends, and can be resumed"
+START_ENDS = "the start is given up, before anything has run"
+
+
+def tell_outages(tell: Callable[[str], None], limit_s: float, then: str = RUN_ENDS) -> Callable[[], None]:
     """Tell of servers that are silent, once when it begins and once when it is over; returns what ends that.
 
-    ``tell`` is called in any thread. ``limit_s``: how long the run waits for a server before it ends.
+    ``tell`` is called in any thread. ``limit_s``: how long a server is waited for; ``then``: what comes after that.
     """
 
     def say(text: str) -> None:
@@ -25,7 +29,7 @@ def tell_outages(tell: Callable[[str], None], limit_s: float) -> Callable[[], No
         if cause:
             say(
                 f"no answer from {server} for {silent_s:.0f} s ({cause}). It is waited for until that has lasted "
-                f"{limit_s:g} s; then the run ends, and can be resumed"
+                f"{limit_s:g} s; then {then}"
             )
         else:
             say(f"{server} answers again, after {silent_s:.0f} s")
