@@ -88,13 +88,15 @@ def build_plan(
     return plan
 
 
-def _needs(links: Sequence[Sequence[Link]], phasing: Phases) -> list[list[int]]:
+def _needs(links: Sequence[Sequence[Link]], phasing: Phases) -> list[Sequence[int]]:
     """Return for each module the modules that it waits for, gates included."""
-    needs: list[list[int]] = []
+    needs: list[Sequence[int]] = []
     for place, own in enumerate(links):
-        above = [target for link in own for target in link.targets]
-        above += phasing.gates_of(place)
-        needs.append(above)
+        gates = phasing.gates_of(place)
+        if len(own) == 1 and not gates:
+            needs.append(own[0].targets)  # the commonest case in a large plan: what is there is shared
+        else:
+            needs.append([*[target for link in own for target in link.targets], *gates])
     return needs
 
 
