@@ -147,3 +147,29 @@ def test_a_task_that_ends_while_it_is_queued_is_told_as_ended(has_outcome: bool)
         assert coordinator.withdrawn == ([] if has_outcome else ["a"])
 
     run_virtual(scenario())
+
+
+@clause("DIST-43")
+def test_a_run_ends_only_when_what_it_sends_is_sent() -> None:
+    """A task that ended while its enqueue was under way would be left in the queue of a run that has ended."""
+
+    async def scenario() -> None:
+        options = SimpleNamespace(heartbeat_interval_s=1.0, worker_timeout_s=6.0, finalize_timeout_s=30.0)
+        opening = opening_of("r", 6.0, master_id="m", owner_epoch=1)
+        master = Master(_Coordinator(), opening, options, None)  # type: ignore[arg-type]
+
+        async def drain_events() -> None:
+            return None
+
+        master._feed = SimpleNamespace(drain_events=drain_events)  # type: ignore[assignment]
+        sending = SimpleNamespace(is_busy=True)
+        master._sending = sending  # type: ignore[assignment]
+        collecting = asyncio.ensure_future(master._collect_goodbyes())
+        await asyncio.sleep(5)
+        waited = not collecting.done()
+        sending.is_busy = False
+        await asyncio.wait_for(collecting, 1.0)
+
+        assert waited
+
+    run_virtual(scenario())

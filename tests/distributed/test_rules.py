@@ -24,7 +24,7 @@ from towline.distributed.dispatch import Dispatch
 from towline.distributed.keeper import HeldLeases, Keeper, KeeperThread
 from towline.distributed.options import DistributedOptions
 from towline.distributed.spool import Spool
-from towline.errors.coordination import ProgramMismatchError, RunUnknownError
+from towline.errors.coordination import ProgramMismatchError, RunUnknownError, SessionEndedError
 from towline.events.records import Event
 from towline.execution.options import Options
 from towline.execution.run_request import RunRequest
@@ -120,6 +120,37 @@ def test_a_blocked_loop_costs_no_heartbeat() -> None:
 
     with RedisTestServer() as server:
         assert asyncio.run(scenario(server.url)) == 1
+
+
+@clause("DIST-22")
+@pytest.mark.parametrize("expelled", [False, True])
+def test_a_worker_that_is_stopped_again_while_it_comes_back_tries_again(expelled: bool) -> None:
+    """Twice silent for too long is bad luck, not the end of a worker; only one that was sent away stays away."""
+    asked: list[str] = []
+
+    class Coordinator:
+        async def register(self, registration: Any) -> None:
+            asked.append("register")
+
+        async def heartbeat(self, status: Any) -> Any:
+            asked.append("heartbeat")
+            if len(asked) < 4:
+                raise SessionEndedError("w", "s", expelled and len(asked) == 3)
+            return "heard"
+
+    async def scenario() -> None:
+        scene: Any = SimpleNamespace(run_id="r")
+        host: Any = SimpleNamespace()
+        keeper = Keeper(registration_of(scene, "w"), HeldLeases(), host, interval_s=1.0)
+        if expelled:
+            with pytest.raises(SessionEndedError):
+                await keeper._once(Coordinator())  # type: ignore[arg-type]
+            return
+        assert await keeper._once(Coordinator()) is None  # type: ignore[arg-type]
+        assert await keeper._once(Coordinator()) == "heard"  # type: ignore[arg-type]
+
+    run_virtual(scenario())
+    assert asked[:3] == ["heartbeat", "register", "heartbeat"]
 
 
 @clause("DIST-32")

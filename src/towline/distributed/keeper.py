@@ -98,7 +98,12 @@ class Keeper:
             from msgspec.structs import replace
 
             await coordinator.register(replace(registration, held=held))
+        try:
             return await coordinator.heartbeat(status)
+        except SessionEndedError as error:
+            if error.expelled:
+                raise
+            return None  # it was stopped between the two for as long again: the next heartbeat comes back once more
 
 
 class KeeperTask:

@@ -152,13 +152,14 @@ class Master:
         deadline = began_at + self._options.finalize_timeout_s
         while True:
             late = await self._late()
-            given_up = loop.time() >= deadline or not any(worker.is_waited_for for worker in late)
-            if given_up:
+            # What is being sent is sent whole: a task that ended meanwhile would stay in the queue of the run.
+            is_wanted = self._sending.is_busy or any(worker.is_waited_for for worker in late)
+            if not is_wanted or loop.time() >= deadline:
                 if late:
                     whom = ", ".join(worker.text for worker in late)
                     self._host.warn(f"no final status came from {whom}; their counts are missing")
                 return
-            if not is_told and loop.time() - began_at >= TELL_END_AFTER_S:
+            if late and not is_told and loop.time() - began_at >= TELL_END_AFTER_S:
                 is_told = True
                 whom = ", ".join(worker.text for worker in late)
                 self._host.warn(f"waits for the last report of {whom}, for {deadline - loop.time():.0f} s at most")

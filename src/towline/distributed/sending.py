@@ -36,6 +36,8 @@ class Sending:
         self._coordinator, self._dispatch, self._host, self._feed = coordinator, dispatch, host, feed
         self._master_id, self._wake = master_id, wake
         self._signal = Signal.RUNNING
+        self.is_busy = False
+        """Something is on its way to the coordinator."""
 
     async def repeat_signal(self) -> None:
         """Tell a coordinator that has lost the run what its workers were told."""
@@ -45,16 +47,20 @@ class Sending:
     async def send_all(self) -> None:
         """Send what is due now, the most urgent first."""
         dispatch = self._dispatch
-        if dispatch.to_signal > self._signal:
-            self._signal = await self._coordinator.send_signal(dispatch.to_signal)
-        if dispatch.to_withdraw:
-            await self._withdraw()
-        ready = dispatch.take_routed()
-        if ready:
-            await self._enqueue(ready)
-        if dispatch.to_look_up:
-            await self._look_up()
-            self._wake()
+        self.is_busy = True
+        try:
+            if dispatch.to_signal > self._signal:
+                self._signal = await self._coordinator.send_signal(dispatch.to_signal)
+            if dispatch.to_withdraw:
+                await self._withdraw()
+            ready = dispatch.take_routed()
+            if ready:
+                await self._enqueue(ready)
+            if dispatch.to_look_up:
+                await self._look_up()
+                self._wake()
+        finally:
+            self.is_busy = False
 
     async def _look_up(self) -> None:
         """Publish what the cache has, or queue it; one task at a time, for what is due meanwhile comes first (DIST-37)."""
