@@ -11,7 +11,6 @@ from towline.testing import clause
 from towline.testing.redis_server import RedisTestServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PROGRAM = """
@@ -35,18 +34,6 @@ def check(ctx: SyncContext, built: int = result_of(build)) -> int:
 
 pipeline = Pipeline("wheels", [check])
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisTestServer]:
-    with RedisTestServer() as running:
-        yield running
-
-
-@pytest.fixture
-def url(server: RedisTestServer) -> Iterator[str]:
-    yield server.url
-    server.command("FLUSHALL")
 
 
 @pytest.fixture

@@ -34,18 +34,6 @@ pipeline = Pipeline("{name}", [hold], options=Options(worker_timeout_s=3, master
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisTestServer]:
-    with RedisTestServer() as running:
-        yield running
-
-
-@pytest.fixture
-def url(server: RedisTestServer) -> Iterator[str]:
-    yield server.url
-    server.command("FLUSHALL")
-
-
 @pytest.fixture
 def held(shell: Shell, url: str) -> Iterator[Shell]:
     """A folder with a run that waits in its second task; its state lies on the server."""

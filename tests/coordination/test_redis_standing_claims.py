@@ -46,6 +46,13 @@ class Desk:
         await self.env.waiting("claim")
         return claim
 
+    async def busy(self, worker_id: str = "w") -> tuple[Actor, Lease]:
+        """Return a worker that stood idle and was granted the task ``a``."""
+        worker = await self.join(worker_id)
+        claim = await self.waiting_claim(worker)
+        await self.master.enqueue([task("a")])
+        return worker, await lease_of(claim)
+
     async def scripts(self) -> int:
         found = await self.command("INFO", "commandstats")
         line = bytes(found).partition(b"cmdstat_evalsha:calls=")[2]
@@ -99,10 +106,7 @@ async def test_an_idle_worker_gets_its_lease_with_the_wake_up(desk: Desk) -> Non
 @pytest.mark.anyio
 async def test_a_claim_goes_on_from_the_outcome_that_it_rode_on(desk: Desk) -> None:
     """A busy worker that finds nothing stands already: it need not say so again."""
-    worker = await desk.join("w")
-    first = await desk.waiting_claim(worker)
-    await desk.master.enqueue([task("a")])
-    lease = await lease_of(first)
+    worker, lease = await desk.busy()
     sent = await desk.scripts()
     _, nothing = await worker.coordinator.publish_and_claim(
         outcome_of(lease), lease=lease.ref, worker=worker.ref, token="rides"
@@ -119,10 +123,7 @@ async def test_a_claim_goes_on_from_the_outcome_that_it_rode_on(desk: Desk) -> N
 @pytest.mark.anyio
 async def test_a_grant_between_two_calls_is_kept(desk: Desk) -> None:
     """The wake-up comes before the worker has turned from its outcome to its next claim."""
-    worker = await desk.join("w")
-    first = await desk.waiting_claim(worker)
-    await desk.master.enqueue([task("a")])
-    lease = await lease_of(first)
+    worker, lease = await desk.busy()
     await worker.coordinator.publish_and_claim(outcome_of(lease), lease=lease.ref, worker=worker.ref, token="rides")
     await desk.master.enqueue([task("b")])
     granted = await desk.master.active_leases()
@@ -134,10 +135,7 @@ async def test_a_grant_between_two_calls_is_kept(desk: Desk) -> None:
 @pytest.mark.anyio
 async def test_a_wake_up_between_two_calls_is_kept(desk: Desk) -> None:
     """As a grant: a worker that was only woken asks at once, not when it next polls."""
-    worker = await desk.join("w")
-    first = await desk.waiting_claim(worker)
-    await desk.master.enqueue([task("a")])
-    lease = await lease_of(first)
+    worker, lease = await desk.busy()
     await worker.coordinator.publish_and_claim(outcome_of(lease), lease=lease.ref, worker=worker.ref, token="rides")
     await desk.master.enqueue([task("once", at_most_once=True)])
     standing: Any = worker.coordinator
@@ -151,10 +149,7 @@ async def test_a_wake_up_between_two_calls_is_kept(desk: Desk) -> None:
 @pytest.mark.anyio
 async def test_a_claim_under_another_token_gives_back_what_stood(desk: Desk) -> None:
     """Whoever turns from one claim to another does not take the first one's lease along unheard."""
-    worker = await desk.join("w")
-    first = await desk.waiting_claim(worker)
-    await desk.master.enqueue([task("a")])
-    lease = await lease_of(first)
+    worker, lease = await desk.busy()
     await worker.coordinator.publish_and_claim(outcome_of(lease), lease=lease.ref, worker=worker.ref, token="rides")
     await desk.master.enqueue([task("b")])
     again = await worker.coordinator.claim(worker.ref, token="another", wait_s=0)

@@ -7,30 +7,14 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from distributed.fleet import Fleet
 from towline.testing import clause
 from towline.testing.redis_server import RedisTestServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 EXPECTED = {"seeds", *(f"grow-{seed}" for seed in range(6)), "harvest"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisTestServer]:
-    with RedisTestServer() as running:
-        yield running
-
-
-@pytest.fixture
-def fleet(server: RedisTestServer, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, server.url, f"run-{tmp_path.name}", sleep_s=0.3)
-    yield made
-    made.close()
 
 
 @clause("DIST-02", "DIST-05", "DIST-06", "DIST-26")

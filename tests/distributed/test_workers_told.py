@@ -8,8 +8,6 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from distributed.fleet import Fleet
 from distributed.together import run_together
 from towline import Context, module
@@ -17,11 +15,9 @@ from towline.coordination.records import FeedEntry, WorkerStatus
 from towline.distributed.watching import WorkerWatch
 from towline.testing import clause, run_virtual
 from towline.testing.contract_cases.scene import registration_of
-from towline.testing.redis_server import RedisTestServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    pass
 
 SCENE: Any = SimpleNamespace(run_id="r")
 
@@ -105,19 +101,6 @@ def one(ctx: SyncContext) -> int:
 pipeline = Pipeline("one", [one])
 """
 """A program whose body ends when it is known who is idle."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisTestServer]:
-    with RedisTestServer() as running:
-        yield running
-
-
-@pytest.fixture
-def fleet(server: RedisTestServer, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, server.url, f"run-{tmp_path.name}", sleep_s=0.3)
-    yield made
-    made.close()
 
 
 @clause("DIST-33", "COORD-C41")

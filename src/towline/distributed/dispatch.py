@@ -35,7 +35,6 @@ RUN_WIDE = {"pipeline_failed": Signal.PIPELINE_FAILED, "interrupted": Signal.STO
 BACKLOG_ROUNDS = 16
 """Tasks per slot that are queued or running while workers cannot run dry within a batch."""
 
-
 GONE_NAMED = 5
 """Workers that were here, the latest, that are named where none of those here fits."""
 
