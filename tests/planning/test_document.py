@@ -217,6 +217,7 @@ def test_reason_error_and_moments_belong_to_a_state_and_counts_stay() -> None:
     assert (row.reason, row.error is not None, row.started_at, row.finished_at) == ("error", True, "t1", "t3")
 
     apply(plan, state(4, "a", "running", attempts=2))
+    assert (row.started_at, row.finished_at) == ("t4", None)
     apply(plan, state(5, "a", "succeeded", result_digest="sha256:r", result_at=7))
 
     assert (row.reason, row.error, row.started_at, row.finished_at) == (None, None, "t4", "t5")
